@@ -97,7 +97,9 @@ async def test_what_is_not_read_back_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(nodes, "READ_BACK_S", 0.05)
     node = Node(topic="t", client={}, group="g", replicas=1)
     node._reader = TopicReader("t", {}, "g", lambda *_: None)
-    with pytest.raises(TopicError, match=r"record 7 of topic t was written, and not read back within 0\.05 s"):
+    with pytest.raises(
+        TopicError, match=r"record 7 of topic t was written, and not read back within 0\.05 s"
+    ):
         await asyncio.wait_for(node._read_back(7), 10)
 
 

@@ -122,13 +122,16 @@ def test_an_alias_gives_no_right_on_the_subject_behind_it(ask: Ask) -> None:
 def test_a_schema_is_shown_by_the_rights_on_its_own_places(ask: Ask) -> None:
     """The same id in another context, or a reference, opens nothing."""
     inner = {"schema": json.dumps({"type": "enum", "name": "x.Hidden", "symbols": ["A"]})}
-    id = ask("root", "POST", "/subjects/hidden/versions", inner)[1]["id"]
+    number = ask("root", "POST", "/subjects/hidden/versions", inner)[1]["id"]
     ask("root", "PUT", "/mode/:.c:mine-x", {"mode": "IMPORT"})
-    assert ask("root", "POST", "/subjects/:.c:mine-x/versions", {"schema": '"int"', "id": id})[1]["id"] == id
+    assert (
+        ask("root", "POST", "/subjects/:.c:mine-x/versions", {"schema": '"int"', "id": number})[1]["id"]
+        == number
+    )
     # A grant on names of the context, whose id is the same.
-    assert ask("contextual", "GET", f"/schemas/ids/{id}?subject=:.c:mine-x")[1]["schema"] == '"int"'
-    assert ask("contextual", "GET", f"/schemas/ids/{id}")[0] == 403
-    assert ask("contextual", "GET", f"/schemas/ids/{id}/schema")[0] == 403
+    assert ask("contextual", "GET", f"/schemas/ids/{number}?subject=:.c:mine-x")[1]["schema"] == '"int"'
+    assert ask("contextual", "GET", f"/schemas/ids/{number}")[0] == 403
+    assert ask("contextual", "GET", f"/schemas/ids/{number}/schema")[0] == 403
     outer = {
         "schema": json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.Hidden"}]}),
         "references": [{"name": "x.Hidden", "subject": "hidden", "version": 1}],

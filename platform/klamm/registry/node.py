@@ -20,7 +20,16 @@ from klamm.registry.errors import RegistryError
 from klamm.registry.records import decode, encode
 from klamm.registry.service import Write, Written
 from klamm.registry.store import Store
-from klamm.registry.topic import NOOP, Election, TopicError, TopicReader, TopicWriter, ensure, id_of, leader_of
+from klamm.registry.topic import (
+    NOOP,
+    Election,
+    TopicError,
+    TopicReader,
+    TopicWriter,
+    ensure,
+    id_of,
+    leader_of,
+)
 from klamm_base.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -97,7 +106,9 @@ class Node:
         self._reader.start()
         await self._reader.wait_for_end()
         if self._eligible:
-            self._election = Election(self.topic, self._client, self.group, url, self._on_election, self._fail)
+            self._election = Election(
+                self.topic, self._client, self.group, url, changed=self._on_election, failed=self._fail
+            )
             self._election.start()
             self._leading = asyncio.create_task(self._lead(), name="lead")
 
@@ -150,13 +161,17 @@ class Node:
                 log.warning("%s", e)
                 continue
             if found != self._topic_id:
-                raise TopicError(f"topic {self.topic} was deleted, or made anew: start the registry again to read it")
+                raise TopicError(
+                    f"topic {self.topic} was deleted, or made anew: start the registry again to read it"
+                )
 
     def _fail(self, error: Exception) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(
-                TopicError(f"this registry cannot take part in group {self.group} as {self.url}: {error}; is there another "
-                    "with this address? Each needs a host.name of its own")
+                TopicError(
+                    f"this registry cannot take part in group {self.group} as {self.url}: {error}; is there another "
+                    "with this address? Each needs a host.name of its own"
+                )
             )
 
     async def stop(self) -> None:

