@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -11,8 +13,12 @@ from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic
 
 from klamm.registry import node as nodes
+from klamm.registry import service
+from klamm.registry.errors import RegistryError
+from klamm.registry.model import Schema
 from klamm.registry.node import Node
 from klamm.registry.server import reached_host
+from klamm.registry.service import Registration
 from klamm.registry.topic import NOOP, TopicError, TopicReader
 from klamm.testing import EmbeddedBroker
 
@@ -91,6 +97,34 @@ async def test_a_reader_whose_place_is_gone_fails(broker: EmbeddedBroker) -> Non
             await asyncio.wait_for(reader.wait_for_end(), 60)
     finally:
         await reader.stop()
+
+
+async def test_a_broker_that_was_killed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors that pass end nothing: reader, election and writer go on when it is back."""
+    monkeypatch.setattr(nodes, "SAME_S", 0.2)
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        node = node_on(broker, new_name("_schemas"))
+        await node.start(URL)
+        waiting = asyncio.create_task(node.wait())
+        try:
+            assert await node.led(30)
+            await asyncio.to_thread(broker.kill)
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(broker.start)
+            given = Registration(schema=Schema(kind="AVRO", text='"int"'))
+            async with asyncio.timeout(60):
+                while True:
+                    with contextlib.suppress(RegistryError):  # the leader may be between two sessions
+                        answer = await node.write(lambda store: service.register(store, "a", given))
+                        break
+                    await asyncio.sleep(0.2)
+            assert answer["id"] == 1
+            assert not waiting.done()
+        finally:
+            waiting.cancel()
+            await node.stop()
 
 
 async def test_what_is_not_read_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ class Node:
 
     async def wait(self) -> None:
         """Returns never; raises TopicError when the topic cannot be read any more, or another registry has this one's address."""
-        assert self._reader is not None and self._failure is not None, "started"
+        assert self._reader is not None, "started"
+        assert self._failure is not None, "started"
         tasks = [
             asyncio.ensure_future(self._reader.wait_for(1 << 62)),
             asyncio.create_task(self._watch(), name="same-topic"),

@@ -144,7 +144,8 @@ def reached_host(name: str | None, listener: str) -> str:
     """Returns the host under which other registries reach this one: `host.name`, the listener's, or, where that one stands for
     all addresses, the machine's name.
     """
-    return name or (socket.getfqdn() if listener in {"", "0.0.0.0", "::", "[::]"} else listener)
+    everywhere = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    return name or (socket.getfqdn() if listener in everywhere else listener)
 
 
 def _size_check(size_max: int) -> Middleware:
