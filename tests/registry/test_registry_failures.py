@@ -99,6 +99,7 @@ async def test_a_reader_whose_place_is_gone_fails(broker: EmbeddedBroker) -> Non
         await reader.stop()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_broker_that_was_killed_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
