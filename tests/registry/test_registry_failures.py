@@ -1,4 +1,4 @@
-"""What ends a registry: a topic that cannot be read or is another one, and another registry at its address."""
+"""Ends of a registry: a topic that cannot be read or is another one, and another registry at its address."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ LOOK_S: Final = 1.0
 """An answer to "who leads?" is good for this time."""
 
 READ_BACK_S: Final = 30.0
-"""What was committed is read in less time, unless something is wrong."""
+"""The time in which a commit is read again, unless something is wrong."""
 SAME_S: Final = 10.0
 """So often it is asked whether the topic is still the same one."""
 
