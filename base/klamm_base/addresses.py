@@ -1,9 +1,13 @@
-"""Addresses of brokers as users write them: `bootstrap.servers`."""
+"""Addresses as users write them: `bootstrap.servers`, and hosts to listen on."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from klamm_base.configdef import invalid
 
+EVERY_HOST: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+"""Hosts of listeners that are every interface, and that no client can connect to."""
 _PORT_MAX = 65535
 
 

@@ -1,7 +1,7 @@
 """Key stores and trust stores of Java's clients (PEM, PKCS12, JKS), converted to PEM text, which OpenSSL takes.
 
 The content decides the format, not the file's name, as Java does for JKS and PKCS12. This module reads files.
-Errors name the property and the file, never a password. `cryptography` is imported only for PKCS12, JKS and the end of a certificate.
+Errors name the property and the file, never a password. `cryptography` is imported only for PKCS12, JKS and what a certificate says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from klamm_base.errors import ConfigError
 from klamm_base.jks import MAGIC, BadStore, JavaKeyStore, parse_jks
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 Format = Literal["PEM", "PKCS12", "JKS"]
 _JCEKS: Final = b"\xce\xce\xce\xce"
@@ -42,20 +45,23 @@ class Identity:
 
     def ends(self) -> dt.datetime:
         """Returns the last moment at which the first certificate of the chain is valid."""
-        from cryptography import x509
-
-        return x509.load_pem_x509_certificate(self.chain.encode()).not_valid_after_utc
+        return self._first().not_valid_after_utc
 
     def names(self) -> Names:
         """Returns whom the first certificate of the chain is for."""
         from cryptography import x509
 
-        first = x509.load_pem_x509_certificate(self.chain.encode())
+        first = self._first()
         try:
             found = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
             found = x509.SubjectAlternativeName([])
         return Names(first.subject.rfc4514_string(), frozenset(str(name.value) for name in found))
+
+    def _first(self) -> x509.Certificate:
+        from cryptography import x509
+
+        return x509.load_pem_x509_certificate(self.chain.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

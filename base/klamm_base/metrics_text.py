@@ -7,10 +7,14 @@ no request is served. The tests read our text with its parser.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 Labels = Mapping[str, str | int]
 Number = int | float
@@ -57,6 +61,15 @@ def escape(value: str | int) -> str:
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return value
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Returns the labels in a line of such a text, which stand between its braces."""
+    return {name: _ESCAPED.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
 
 
 def _number(value: Number) -> str:

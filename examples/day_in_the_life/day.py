@@ -296,19 +296,18 @@ def _free_ports(count: int) -> list[int]:
             each.close()
 
 
-STEPS: Final = (install, examine, register, connect, page_somebody, kill)
+STEPS: Final = (install, examine, register, connect, page_somebody, kill, back_up, lose, restore)
 
 
 def live(day: Day) -> bool:
     """Goes through the day; returns whether all came back. Raises Stop."""
-    steps = (*STEPS, back_up, lose, restore)
     before: state.State = {}
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(STEPS, 1):
         say(f"\n== {number}. {(step.__doc__ or '').splitlines()[0]}")
         if step is back_up:
             before = settled(day)
         step(day)
-    say(f"\n== {len(steps) + 1}. Compare.")
+    say(f"\n== {len(STEPS) + 1}. Compare.")
     return state.compare(before, settled(day))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.addresses import EVERY_HOST
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
@@ -23,7 +24,7 @@ from klamm_broker.server.connection_limits import limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.doors import Doors
 from klamm_broker.server.few_lines import FewLines
-from klamm_broker.server.listener_config import EVERY_HOST, Listener
+from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from klamm_base.addresses import EVERY_HOST
 from klamm_base.configdef import invalid, with_prefix
 from klamm_broker.server import single_node
 from klamm_broker.server.listener_text import parse_listener
 
 LISTENER_PREFIX: Final = "listener.name."
-EVERY_HOST: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - not bound
-"""Hosts of `listeners` that are every interface, and that no client can connect to."""
 
 
 class SecurityProtocol(StrEnum):

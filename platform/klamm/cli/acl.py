@@ -227,7 +227,7 @@ def _operation(word: str) -> AclOperation:
 
     found = AclOperation.__members__.get(word.upper().replace("-", "_"), AclOperation.UNKNOWN)
     if found is AclOperation.UNKNOWN:
-        known = ", ".join(op.name.lower().replace("_", "-") for op in AclOperation if op > AclOperation.ANY)
+        known = ", ".join(_word(op) for op in AclOperation if op > AclOperation.ANY)
         raise ConfigError(f"{word!r} is no operation; there are {known}")
     return found
 
@@ -239,11 +239,13 @@ def _check_operation(kind: ResourceType, operation: AclOperation) -> None:
 
     known = SUPPORTED[kind] | {AclOperation.ALL}
     if operation not in known:
-        names = ", ".join(op.name.lower().replace("_", "-") for op in sorted(known))
-        what = kind.name.lower().replace("_", "-")
-        raise ConfigError(
-            f"{operation.name.lower().replace('_', '-')} is no operation of a {what}; there are {names}"
-        )
+        names = ", ".join(map(_word, sorted(known)))
+        raise ConfigError(f"{_word(operation)} is no operation of a {_word(kind)}; there are {names}")
+
+
+def _word(value: AclOperation | ResourceType) -> str:
+    """Returns an operation or a type of resource as a command line has it."""
+    return value.name.lower().replace("_", "-")
 
 
 def _check_host(host: str) -> None:
@@ -260,7 +262,7 @@ def _row(acl: Acl) -> dict[str, Any]:
     return {
         "principal": acl.principal,
         "permission": acl.permission.name.lower(),
-        "operation": acl.operation.name.lower().replace("_", "-"),
+        "operation": _word(acl.operation),
         "resource_type": acl.resource_type.name.lower(),
         "pattern": acl.pattern_type.name.lower(),
         "resource": acl.resource_name,

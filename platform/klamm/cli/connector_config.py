@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -103,8 +102,11 @@ def edit(worker: Worker, name: Name, dry_run: DryRunOption = False) -> None:
     a file that the error names.
     """
     with reported():
+        from klamm.cli.editor import editing
+
         current = worker.call("GET", path_of(name, "/config"))
-        with _edited(name, current) as file:
+        text = f"# {name}: save and leave to apply\n{to_properties(current)}"
+        with editing(text, name="connector.properties") as file:
             try:
                 wanted = ConnectorFile(name=name, config=read_edit(file))
                 if connector_diff.changes(current, wanted.config):
@@ -315,30 +317,6 @@ def _printed(settings: dict[str, str], output: ConfigFormat) -> str:
             return yaml(settings)
         case ConfigFormat.PROPERTIES:
             return to_properties(settings)
-
-
-@contextlib.contextmanager
-def _edited(name: str, current: Mapping[str, str]) -> Iterator[Path]:
-    """Let the user change a configuration in an editor; yield the file, which is removed afterwards.
-
-    Raises KlammError where the editor fails.
-    """
-    import os
-    import shlex
-    import subprocess
-    import tempfile
-
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory() as folder:  # 0700: passwords may be written into the file
-        file = Path(folder, "connector.properties")
-        file.write_text(f"# {name}: save and leave to apply\n{to_properties(current)}", encoding="utf-8")
-        try:
-            code = subprocess.run([*editor, str(file)], check=False).returncode
-        except OSError as e:
-            raise KlammError(f"the editor {editor[0]} cannot be started: {e.strerror}") from None
-        if code:
-            raise KlammError(f"the editor {editor[0]} ended with exit code {code}: nothing is changed")
-        yield file
 
 
 def _kept(name: str, file: Path) -> str:

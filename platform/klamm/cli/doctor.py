@@ -110,12 +110,14 @@ def _is_open(context: typer.Context, worker: Worker) -> bool:
 
 def _at_its_listener(worker: Worker, configured: list[Configured]) -> Worker:
     """Returns the worker at the first listener that its file names, where no address was given."""
+    from klamm.web.listeners import Listener
+    from klamm_base.addresses import EVERY_HOST
+
     for each in configured:
         if each.kind == "connect" and (listeners := _listeners_of(each)):
             scheme, host, number = listeners[0]
-            if host in ("", "0.0.0.0", "::"):  # noqa: S104 - it listens on all
-                host = "127.0.0.1"
-            return worker.at(f"{scheme.lower()}://{f'[{host}]' if ':' in host else host}:{number}")
+            reached = Listener(scheme.lower(), "127.0.0.1" if host in EVERY_HOST else host, number)
+            return worker.at(str(reached))
     return worker
 
 

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from klamm_base.errors import KlammError
 
 
-def edited(text: str, *, name: str) -> str:
-    """Return what the editor of VISUAL or EDITOR (else vi) makes of a text, in a file of this name. Raises KlammError."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_text(text, encoding="utf-8")
+@contextlib.contextmanager
+def editing(text: str, *, name: str) -> Iterator[Path]:
+    """Let the editor of VISUAL or EDITOR (else vi) change a text, in a file of this name; yield the file, which is removed afterwards.
+
+    Raises KlammError where the editor fails.
+    """
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory() as folder:  # 0700: passwords may be written into the file
+        file = Path(folder, name)
+        file.write_text(text, encoding="utf-8")
         try:
-            subprocess.run([*shlex.split(editor), str(path)], check=True)
-        except (OSError, subprocess.CalledProcessError) as e:
-            raise KlammError(f"the editor {editor!r} failed: {e}; nothing was changed") from None
-        return path.read_text(encoding="utf-8")
+            code = subprocess.run([*editor, str(file)], check=False).returncode
+        except OSError as e:
+            raise KlammError(f"the editor {editor[0]} failed: it cannot be started: {e.strerror}") from None
+        if code:
+            raise KlammError(
+                f"the editor {editor[0]} failed: it ended with exit code {code}: nothing is changed"
+            )
+        yield file
+
+
+def edited(text: str, *, name: str) -> str:
+    """Return what the user makes of a text by `editing` it. Raises KlammError."""
+    with editing(text, name=name) as file:
+        return file.read_text(encoding="utf-8")

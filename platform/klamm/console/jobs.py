@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm_base.metrics_text import labels_of
+
 _LINE: Final = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED: Final = re.compile(r"\\(.)")
 _OURS: Final = ("klamm_", "spark_", "process_resident", "process_start")
 FIGURES_MAX: Final = 200
 AGENT: Final = "klamm_agent_lines_total"
@@ -66,14 +66,10 @@ def read(text: str, at_s: float) -> Page:
             value = float(match[3])
         except ValueError:
             continue
-        labels = {k: _ESCAPED.sub(_unescaped, v) for k, v in _LABEL.findall(match[2] or "")}
+        labels = labels_of(match[2] or "")
         about = helps.get(match[1]) or helps.get(match[1].removesuffix("_total"), "")
         found.append(Figure(name=match[1], labels=labels, value=value, help=about))
     return Page(at_s, tuple(found))
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return "\n" if match[1] == "n" else match[1]
 
 
 def rate(now: Page, before: Page | None, name: str, **labels: str) -> float | None:

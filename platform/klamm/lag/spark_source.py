@@ -14,12 +14,12 @@ from typing import Final
 from klamm.admin import metrics_page
 from klamm.admin.model import TopicPartition
 from klamm.lag.sources import Position, WholeSource
+from klamm_base.metrics_text import labels_of
 
 _SAMPLE: Final = re.compile(
     r"(klamm_spark_position|klamm_spark_last_progress_timestamp_seconds)\{(.*)\} (\S+)"
 )
 _OF_CONNECTOR: Final = "output"
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class SparkSource(WholeSource):
@@ -46,7 +46,7 @@ def positions(text: str, cluster: str) -> Iterator[Position]:
     for line in text.splitlines():
         if (found := _SAMPLE.fullmatch(line)) is None:
             continue
-        labels = dict(_LABEL.findall(found[2]))
+        labels = labels_of(found[2])
         if found[1] == "klamm_spark_position":
             place = TopicPartition(labels["topic"], int(labels["partition"]))
             places.append((_name(labels), place, int(float(found[3]))))

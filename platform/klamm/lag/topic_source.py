@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
@@ -156,6 +157,8 @@ class TopicSource:
         self._first = LATEST if latest else EARLIEST
         self._readers: dict[TopicPartition, Reader] = {}
         self._there: set[TopicPartition] = set()
+        self._counts: Counter[str] = Counter()
+        """Partitions of each topic that is there."""
         self._ids: dict[str, object] = {}
         self._left: dict[TopicPartition, int] = {}
         """Where partitions were left that are read from their beginning again."""
@@ -177,7 +180,7 @@ class TopicSource:
         return bool(self._unread)
 
     def blind(self, cluster: str, group: str, kind: str) -> bool:
-        return any(self._holds(cluster, group, kind, tp, self._count(tp.topic)) for tp in self._unread)
+        return any(self._holds(cluster, group, kind, tp, self._counts[tp.topic]) for tp in self._unread)
 
     def places(self) -> dict[TopicPartition, int]:
         return self._begin | {tp: reader.unfinished for tp, reader in self._readers.items()}
@@ -217,6 +220,7 @@ class TopicSource:
                 raise AdminError(topic.error_code, f"cannot read {topic.name}")
         named = [t for t in answer.topics if not t.error_code and self._topics.fullmatch(t.name or "")]
         self._there = {TopicPartition(t.name or "", p.partition_index) for t in named for p in t.partitions}
+        self._counts = Counter(tp.topic for tp in self._there)
         for topic in named:
             if self._ids.setdefault(topic.name or "", topic.topic_id) != topic.topic_id:
                 log.warning("%s was made anew; it is read from its beginning", topic.name)
@@ -279,6 +283,3 @@ class TopicSource:
             return None
         more = f", and {len(last) - 1} more" if len(last) > 1 else ""
         return f"cannot be read: {next(iter(last.values()))}{more}"
-
-    def _count(self, topic: str) -> int:
-        return sum(tp.topic == topic for tp in self._there)

@@ -17,6 +17,7 @@ from typing import Final
 from klamm.admin.client import Admin
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import list_offsets
+from klamm.admin.topics import unknown
 from klamm.lag.fetching import written
 from klamm.lag.group_source import ShareSource, describe_all
 from klamm.lag.settings import ClusterSettings
@@ -26,7 +27,6 @@ from klamm.lag.state import ClusterState
 from klamm.lag.topic_source import GroupReader, Holds, MirrorReader, TopicSource, group_holds, mirror_holds
 from klamm_base.errors import KlammError
 from klamm_base.internal_topics import OFFSETS_TOPIC
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import LATEST
 
 log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class ClusterWatch:
             if isinstance(end, int):
                 self._missing.pop(tp, None)
                 self.state.look(tp, end, now)
-            elif end.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            elif not unknown(end):
                 continue
             elif now - self._missing.setdefault(tp, now) >= patience_ms:
                 gone.add(tp)  # for longer than a broker that has just started may not know it

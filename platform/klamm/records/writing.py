@@ -114,21 +114,16 @@ def _json(schema: str) -> Callable[[bytes], bytes]:
 def _protobuf(schema: str, references: dict[str, str]) -> Callable[[bytes], bytes]:
     """Return the writer of the schema's first message, from Protobuf's JSON."""
     try:
-        from google.protobuf import json_format
-
-        from klamm_plugins.converters import protobuf_pool
-        from klamm_plugins.converters.protobuf import to_place
+        from klamm.records.protobuf_json import FirstMessage
     except ImportError as e:
         raise ConfigError(f"format protobuf needs more packages: {how_to_install('schemas')} ({e})") from None
-    first = (0,)
-    read = protobuf_pool.read(schema, references)
-    message_class, place = protobuf_pool.message_class(read.message(first)), to_place(first)
+    first = FirstMessage(schema, references)
 
     def write(text: bytes) -> bytes:
+        value = json.loads(text)
         try:
-            message = json_format.ParseDict(json.loads(text), message_class(), descriptor_pool=read.file.pool)
-        except (json_format.Error, TypeError) as e:
+            return first.encode(value)
+        except ValueError as e:
             raise ValueError(f"does not fit the schema: {e}") from None
-        return place + bytes(message.SerializeToString())
 
     return write

@@ -24,6 +24,7 @@ from klamm.web.endpoint import Access, Endpoint, Handler
 from klamm.web.process_metrics import process_families
 from klamm.web.request_counts import RequestCounts
 from klamm.web.server import HttpServer
+from klamm_base.addresses import EVERY_HOST
 from klamm_base.metrics_text import Family, Sample
 from klamm_base.service_manager import say_ready
 from klamm_base.tls import TlsSettings
@@ -73,8 +74,7 @@ class Registry:
         bound = self._http.printed
         name = self._config.values["host.name"]
         self.url = str(replace(bound, host=name or bound.host))
-        host = reached_host(name, self._config.web.listeners[0].host) or bound.host
-        address = str(replace(bound, host=host))
+        address = str(replace(bound, host=reached_host(name, self._config.web.listeners[0].host)))
         await self._http.serve(self._app())
         await self.node.start(address)
         self._ready = True
@@ -144,8 +144,7 @@ def reached_host(name: str | None, listener: str) -> str:
     """Returns the host under which other registries reach this one: `host.name`, the listener's, or, where that one stands for
     all addresses, the machine's name.
     """
-    everywhere = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
-    return name or (socket.getfqdn() if listener in everywhere else listener)
+    return name or (socket.getfqdn() if listener in EVERY_HOST else listener)
 
 
 def _size_check(size_max: int) -> Middleware:

@@ -259,13 +259,25 @@ def _same(store: Store, there: Sequence[Version], schema: Schema, given: Registr
 
 def parsed(store: Store, schema: Schema, subject: str, *, normalize: bool = False) -> tuple[Schema, Parsed]:
     """Reads a schema with all that it refers to. Raises RegistryError 42201."""
-    found: dict[str, str] = {}
+    found = _gathered(store, schema, subject)
+    texts = tuple((name, version.schema.text) for name, version in found.items())
+    return read(schema, texts, normalize=normalize)
+
+
+def referred(store: Store, schema: Schema, subject: str) -> set[str]:
+    """Returns the subjects to which a schema refers, also through others. Raises RegistryError 42201."""
+    return {version.subject for version in _gathered(store, schema, subject).values()}
+
+
+def _gathered(store: Store, schema: Schema, subject: str) -> dict[str, Version]:
+    """Returns all that a schema refers to, by the names it uses, inner ones first. Raises RegistryError 42201."""
+    found: dict[str, Version] = {}
     _gather(store, schema, subject, found, ())
-    return read(schema, tuple(found.items()), normalize=normalize)
+    return found
 
 
 def _gather(
-    store: Store, schema: Schema, subject: str, found: dict[str, str], above: tuple[Reference, ...]
+    store: Store, schema: Schema, subject: str, found: dict[str, Version], above: tuple[Reference, ...]
 ) -> None:
     for reference in schema.references:
         if reference in above:
@@ -279,23 +291,7 @@ def _gather(
                 f"Invalid schema: no schema reference found for subject {where!r} and version {reference.version}"
             )
         _gather(store, version.schema, where, found, (*above, reference))
-        found[reference.name] = version.schema.text
-
-
-def referred(store: Store, schema: Schema, subject: str) -> set[str]:
-    """Returns the subjects to which a schema refers, also through others."""
-    found: set[str] = set()
-    waiting, seen = [(schema, subject)], set()
-    while waiting:
-        each, parent = waiting.pop()
-        for reference in each.references:
-            place = (qualified(reference.subject, parent), reference.version)
-            version = store.subjects.get(place[0], {}).get(place[1])
-            if version is not None and place not in seen:
-                seen.add(place)
-                found.add(place[0])
-                waiting.append((version.schema, place[0]))
-    return found
+        found[reference.name] = version
 
 
 def incompatibilities(

@@ -194,37 +194,33 @@ class _Protobuf:
     """Messages as Protobuf's JSON. Values are written as the schema's first message."""
 
     def __init__(self, registered: RegisteredSchema, references: Mapping[str, str]) -> None:
-        from google.protobuf import json_format
+        from klamm.records.protobuf_json import FirstMessage
 
-        from klamm_plugins.converters import protobuf_pool
-
-        self._json = json_format
-        self._pool = protobuf_pool
-        self._schema = protobuf_pool.read(registered.text, references)
-        self._class = protobuf_pool.message_class(self._schema.message((0,)))
-        self._head = _head(registered.id) + b"\0"
+        self._first = FirstMessage(registered.text, references)
+        self._head = _head(registered.id)
 
     def encode(self, value: Any) -> bytes:
         try:
-            message = self._json.ParseDict(value, self._class(), descriptor_pool=self._schema.file.pool)
-        except (self._json.Error, TypeError, ValueError, AttributeError) as e:
+            return self._head + self._first.encode(value)
+        except ValueError as e:
             raise not_convertible(str(e)) from None
-        written: bytes = message.SerializeToString()
-        return self._head + written
 
     def decode(self, data: bytes) -> Any:
+        from google.protobuf import json_format
         from google.protobuf.message import DecodeError
 
+        from klamm_plugins.converters import protobuf_pool
         from klamm_plugins.converters.protobuf import from_place, place_end
 
+        schema = self._first.schema
         try:
             end = place_end(data)
-            message = self._pool.message_class(self._schema.message(from_place(data[HEAD_BYTES:end])))()
+            message = protobuf_pool.message_class(schema.message(from_place(data[HEAD_BYTES:end])))()
             message.ParseFromString(data[end:])
-            return self._json.MessageToDict(
-                message, always_print_fields_with_no_presence=True, descriptor_pool=self._schema.file.pool
+            return json_format.MessageToDict(
+                message, always_print_fields_with_no_presence=True, descriptor_pool=schema.file.pool
             )
-        except (DataError, DecodeError, self._json.Error) as e:
+        except (DataError, DecodeError, json_format.Error) as e:
             raise kafka_error(f"Error deserializing Protobuf message: {e}") from None
 
 

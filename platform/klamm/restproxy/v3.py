@@ -21,6 +21,7 @@ from klamm.admin.topics import (
     delete_topics,
     describe_topics,
     list_topics,
+    unknown,
 )
 from klamm.restproxy import requests
 from klamm.restproxy import v3_shapes as shapes
@@ -30,7 +31,6 @@ from klamm.restproxy.v3_shapes import Links
 from klamm.web.callers import demand, may_view
 from klamm.web.endpoint import Access
 from klamm.web.http import empty, json_response
-from klamm_kafka.wire.errors import ErrorCode
 
 JSON: Final = ("application/json",)
 KNOWN_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -123,7 +123,7 @@ async def _made_topic(admin: Admin, name: str) -> Topic:
         try:
             return (await describe_topics(admin, [name]))[0]
         except AdminError as e:
-            if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if not unknown(e):
                 raise
         await asyncio.sleep(pause)
     return (await describe_topics(admin, [name]))[0]

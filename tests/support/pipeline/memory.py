@@ -17,6 +17,7 @@ import psutil
 
 _KCMP = {"x86_64": 312, "aarch64": 272}.get(platform.machine()) if platform.system() == "Linux" else None
 _KCMP_VM = 1
+_LIBC = ctypes.CDLL(None)
 Pids = Callable[[], Mapping[str, int | None]]
 
 
@@ -92,7 +93,7 @@ def _same_memory(one: int, other: int) -> bool:
     """Returns True if two processes have one memory, as a child has between vfork and exec. False where that cannot be asked."""
     if _KCMP is None:
         return False
-    return ctypes.CDLL(None).syscall(_KCMP, one, other, _KCMP_VM, 0, 0) == 0
+    return _LIBC.syscall(_KCMP, one, other, _KCMP_VM, 0, 0) == 0
 
 
 def _family(pid: int) -> list[psutil.Process]:

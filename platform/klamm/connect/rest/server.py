@@ -28,6 +28,7 @@ from klamm.web.answer_headers import HEADERS_CONFIG, Cors, answer_headers, parse
 from klamm.web.endpoint import Endpoint
 from klamm.web.listeners import Listener, is_loopback, parse_listeners, tls_properties
 from klamm.web.server import HttpServer
+from klamm_base.addresses import EVERY_HOST
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer
 
@@ -104,7 +105,7 @@ class RestServer:
             )
         listener, bound = found
         host = config["rest.advertised.host.name"] or listener.host
-        if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        if host in EVERY_HOST:
             host = socket.getfqdn()
         return Listener(scheme, host, config["rest.advertised.port"] or bound.port), bound
 
