@@ -169,18 +169,25 @@ class Transactions(RuleBasedStateMachine):
         self.produce(client, at, outcome)
 
     def produce(self, client, at, outcome):
-        """Produces as Produce does: add or verify, then append."""
+        """Produces as clients and Produce do: add, by the client or (version 2) by the broker, or verify, then append.
+
+        A client of version 0 adds a partition to each of its transactions, also while the marker of the last one is not written.
+        """
         producer = ProducerRequest(**client.is_me)
         coordinator, partition = self.sim.coordinator, self.sim.data[at]
-        if not partition.producers.in_transaction(client.producer_id, client.epoch):
-            if client.version == 2 or at not in client.added:
-                add = AddRequest(**client.is_me, partitions=frozenset({at}), client_version=client.version)
-                call = partial(coordinator.add_partitions, add)
-                if self.request(call, outcome=outcome) is not E.NONE:
-                    return
-                client.added.add(at)
-            if client.version == 0 and coordinator.verify_partitions(producer, [at])[at] is not E.NONE:
+        known = partition.producers.in_transaction(client.producer_id, client.epoch)
+        if not known if client.version == 2 else at not in client.added:
+            add = AddRequest(**client.is_me, partitions=frozenset({at}), client_version=client.version)
+            call = partial(coordinator.add_partitions, add)
+            if self.request(call, outcome=outcome) is not E.NONE:
                 return
+            client.added.add(at)
+        if (
+            client.version == 0
+            and not known
+            and coordinator.verify_partitions(producer, [at])[at] is not E.NONE
+        ):
+            return
         try:
             partition.write(client.producer_id, client.epoch, client.transaction)
         except LogError:
@@ -302,3 +309,17 @@ def test_the_end_of_a_fenced_producer_is_no_repetition_of_its_successors():
     state.transact(name="a", version=0, parts=parts, committed=True, outcome=E.NONE, works=True)
     assert (first.producer_id, first.epoch) < state.newest["a"]
     state.teardown()
+
+
+def test_a_client_of_version_0_writes_nothing_more_before_the_markers():
+    """Its next transaction begins with AddPartitionsToTxn, which is refused until the last one is complete."""
+    state, at = Transactions(), PARTITIONS[0]
+    state.before(level=2, worn=False)
+    client = state.transact(name="a", version=0, parts={at}, committed=True, outcome=E.NONE, works=False)
+    state.write(client=client, at=at, outcome=E.NONE)
+    assert len(state.sim.data[at].writes) == 1
+    state.finish(which=0, errors=[E.NONE, E.NONE])
+    state.write(client=client, at=at, outcome=E.NONE)
+    state.decide(client, committed=False, outcome=E.NONE)
+    state.teardown()
+    assert [write.committed for write in state.sim.data[at].writes] == [True, False]
