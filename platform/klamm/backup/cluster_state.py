@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -91,8 +91,8 @@ async def epoch_ends(admin: Admin, epochs: Mapping[TopicPartition, int]) -> dict
     return {tp: end for tp, end in found.items() if isinstance(end, int) and end >= 0}
 
 
-async def groups(admin: Admin, ends: Mapping[TopicPartition, int]) -> tuple[Group, ...]:
-    """Return the groups that have offsets in these partitions; offsets behind an end are that end."""
+async def groups(admin: Admin, places: Collection[TopicPartition]) -> tuple[Group, ...]:
+    """Return the groups that have offsets in these partitions."""
     names = [g.group for g in await list_groups(admin, consumers_only=False) if g.type != SHARE]
 
     async def ask(name: str) -> dict[TopicPartition, tuple[int, str]]:
@@ -105,11 +105,9 @@ async def groups(admin: Admin, ends: Mapping[TopicPartition, int]) -> tuple[Grou
                 continue
             raise offsets
         rows = tuple(
-            GroupOffset(
-                topic=tp.topic, partition=tp.partition, offset=min(offset, ends[tp]), metadata=metadata
-            )
+            GroupOffset(topic=tp.topic, partition=tp.partition, offset=offset, metadata=metadata)
             for tp, (offset, metadata) in sorted(offsets.items())
-            if tp in ends
+            if tp in places
         )
         if rows:
             found.append(Group(name=name, offsets=rows))

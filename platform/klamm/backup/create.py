@@ -1,8 +1,8 @@
 """`klamm backup create`: reads what is new in a cluster, and writes chunks and at last a manifest.
 
-The ends of all logs are asked for at one moment, then the groups' offsets; none of them is behind an end. A killed run leaves
-chunks that no manifest names: `prune` removes them. Several partitions are read at once; each has one chunk in memory and one
-that is being written.
+Everything but records is asked for at first, in the order that `moment` explains; then records are read up to the ends of that moment. A killed
+run leaves chunks that no manifest names: `prune` removes them. Several partitions are read at once; each has one chunk in memory and
+one that is being written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 
 from klamm.admin.client import Admin
 from klamm.admin.model import TopicPartition
-from klamm.admin.offsets import known_offsets
 from klamm.admin.topics import Topic as AdminTopic
 from klamm.admin.topics import list_topics
 from klamm.backup import cluster_state, model
@@ -23,13 +22,13 @@ from klamm.backup.folder import BackupFolder
 from klamm.backup.former import Former, former_topics
 from klamm.backup.increment import Increment, Log, is_stale, plan
 from klamm.backup.manifest import FOLDER, Manifest, decode, encode, new_id
+from klamm.backup.moment import moment
 from klamm.backup.progress import Progress
 from klamm.backup.reading import PartitionReader, Source, TopicGoneError
 from klamm.backup.selection import Selection
 from klamm.backup.together import together
 from klamm.backup.writing import ChunkFiles, ChunkWriter
 from klamm_kafka.client import Cluster
-from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
 CHUNK_BYTES: Final = 16 << 20
 """A chunk is the unit of checking and of reading back; two of them per partition that is read are in memory."""
@@ -89,24 +88,25 @@ class _Run:
         known: dict[str, Former] = {}
         if not self._wanted.full:
             known = await asyncio.to_thread(former_topics, self._folder, ids, {t.name for t in topics})
-        logs = await self._logs(topics, known)
-        groups = await cluster_state.groups(self._admin, {tp: log.end for tp, log in logs.items()})
-        tasks = self._tasks(topics, logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
-        try:
-            parts = await self._read(tasks, topics, files)
-        finally:
-            await asyncio.to_thread(files.close)
-        there = await self._same(topics)
-        rules = await cluster_state.rules(self._admin, self._progress.say)
+        asked = await moment(
+            self._admin, _places(topics), configs, _epochs(topics, known), self._progress.say
+        )
+        rules = asked.rules
         if rules.users:
             names = ", ".join(u.name for u in rules.users)
             self._progress.say(
                 f"SCRAM users are in the backup by name only, because brokers tell no credentials: {names}"
             )
+        tasks = self._tasks(topics, asked.logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
+        try:
+            parts = await self._read(tasks, topics, files)
+        finally:
+            await asyncio.to_thread(files.close)
+        there = await self._same(topics)
         new = model.State(
             cluster_id=cluster_id, taken_ms=taken_ms,
             topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in parts and t.name in there),
-            groups=_of_topics(groups, set(parts) & there),
+            groups=_of_topics(asked.groups, set(parts) & there),
             acls=rules.acls, quotas=rules.quotas, users=rules.users,
             connectors=self._wanted.connectors,
         )  # fmt: skip
@@ -127,31 +127,6 @@ class _Run:
         for name in changed:
             self._progress.say(f"topic {name} was made anew while it was read; the next backup has it")
         return {t.name for t in topics if t.name in now} - set(changed)
-
-    async def _logs(
-        self, topics: Sequence[AdminTopic], known: Mapping[str, Former]
-    ) -> dict[TopicPartition, Log]:
-        places = [TopicPartition(t.name, p.number) for t in topics for p in t.partitions]
-        written = await known_offsets(self._admin, places, LATEST)
-        ends = await known_offsets(self._admin, places, LATEST, committed=True)
-        for tp in places:
-            if ends[tp] < written[tp]:
-                self._progress.say(
-                    f"{tp}: a transaction is open from offset {ends[tp]} on; {written[tp] - ends[tp]} offsets behind it are "
-                    "left to the next backup"
-                )
-        starts = await known_offsets(self._admin, places, EARLIEST)
-        epochs = {
-            TopicPartition(name, p.number): p.epoch
-            for name, former in known.items()
-            for p in former.topic.partitions
-            if p.epoch >= 0 and TopicPartition(name, p.number) in ends
-        }
-        epoch_ends = await cluster_state.epoch_ends(self._admin, epochs) if epochs else {}
-        return {
-            tp: Log(start=starts[tp], end=max(ends[tp], starts[tp]), epoch_end=epoch_ends.get(tp))
-            for tp in places
-        }
 
     def _tasks(
         self, topics: Sequence[AdminTopic], logs: Mapping[TopicPartition, Log],
@@ -223,6 +198,21 @@ class _Run:
         return model.Partition(
             number=task.number, start=min(start, end), end=end, epoch=epoch, chunks=tuple(kept)
         )
+
+
+def _places(topics: Sequence[AdminTopic]) -> list[TopicPartition]:
+    return [TopicPartition(t.name, p.number) for t in topics for p in t.partitions]
+
+
+def _epochs(topics: Sequence[AdminTopic], known: Mapping[str, Former]) -> dict[TopicPartition, int]:
+    """Return the leader epochs with which former backups ended, as far as the cluster has the partitions."""
+    there = set(_places(topics))
+    return {
+        tp: p.epoch
+        for name, former in known.items()
+        for p in former.topic.partitions
+        if p.epoch >= 0 and (tp := TopicPartition(name, p.number)) in there
+    }
 
 
 def _topic(topic: AdminTopic, configs: Mapping[str, str], parts: Sequence[model.Partition]) -> model.Topic:

@@ -10,6 +10,7 @@ after a longer time the log is read anew.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,9 +58,14 @@ def plan(former: Partition | None, log: Log, *, same_topic: bool = True, stale: 
     return Increment(kept=kept, position=max(former.end, log.start))
 
 
-def is_stale(configs: dict[str, str], *, former_ms: int, now_ms: int) -> bool:
+def is_compacted(configs: Mapping[str, str]) -> bool:
+    """Return whether the cleaner compacts a topic. `configs` are the topic's effective ones."""
+    return "compact" in configs.get("cleanup.policy", "delete")
+
+
+def is_stale(configs: Mapping[str, str], *, former_ms: int, now_ms: int) -> bool:
     """Return whether a former backup of a topic may miss tombstones. `configs` are the topic's effective ones."""
-    if "compact" not in configs.get("cleanup.policy", "delete"):
+    if not is_compacted(configs):
         return False
     kept_ms = int(configs.get("delete.retention.ms", "86400000")) * CLOCK_MARGIN
     return now_ms - former_ms >= kept_ms
