@@ -294,6 +294,7 @@ BAD_FILES = [
     ({"anonymous": {}}, "anonymous has no role"),
     ({"anonymous": {"role": "root"}}, "must be one of viewer, operator, admin, not 'root'"),
     ({"anonymous": {"role": "viewer", "connectors": []}}, "must be a list of patterns"),
+    ({"anonymous": {"role": "viewer", "groups": []}}, "anonymous.groups must be a list of patterns"),
     ({"anonymous": {"role": "viewer", "connector": "x"}}, "anonymous.connector is unknown"),
 ]
 
@@ -314,6 +315,29 @@ def test_servers_share_a_file_and_each_reads_its_own_grants() -> None:
     assert elsewhere is not None
     assert not elsewhere.may(Access.VIEW, "a")
     assert not elsewhere.may(Access.VIEW, None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "used"),
+    [
+        ({"role": "admin"}, {"a", "b"}),
+        ({"role": "operator"}, {"a", "b"}),
+        ({"role": "operator", "groups": ["a"]}, {"a"}),
+        ({"role": "admin", "connectors": ["*-x"]}, set()),
+        ({"role": "viewer"}, set()),
+        ({"role": "viewer", "groups": "a*"}, {"a"}),
+        ({"role": "viewer", "connectors": ["x"], "groups": ["b", "c"]}, {"b"}),
+        ({"grants": [{"role": "viewer"}, {"role": "viewer", "groups": ["b"]}]}, {"b"}),
+        ({"role": "viewer", "subjects": ["x"], "groups": ["*"]}, set()),
+    ],
+)
+def test_groups_are_for_those_whose_grant_lists_them_and_operators_of_all(
+    entry: dict[str, Any], used: set[str]
+) -> None:
+    """A viewer who commits moves the members of a group, who are others as well."""
+    caller = parse_users({"anonymous": entry}, REALM).anonymous
+    assert caller is not None
+    assert {each for each in ("a", "b") if caller.may_use_group(each)} == used
 
 
 def test_every_server_has_its_things_in_the_shared_file() -> None:

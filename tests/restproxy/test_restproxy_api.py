@@ -279,7 +279,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(broker: EmbeddedBroker, tmp_path
 def test_logins_and_roles(broker: EmbeddedBroker, tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     users.write_text(
-        f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "operator"\ntopics = ["own-*"]\n'
+        f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "operator"\ntopics = ["own-*"]\ngroups = ["g"]\n'
         f'[users.bob]\npassword = "{hash_password("b")}"\nrole = "admin"\n'
     )
     ann, bob = "Basic YW5uOmE=", "Basic Ym9iOmI="
@@ -305,3 +305,15 @@ def test_logins_and_roles(broker: EmbeddedBroker, tmp_path: Path) -> None:
         assert proxy.ask("POST", f"{consumer}/subscription", {"topic_pattern": "own-.*"}, login=ann)[0] == 403
         assert proxy.ask("POST", f"{consumer}/subscription", {"topics": [own]}, login=ann)[0] == 204
         assert proxy.ask("GET", f"{consumer}/records", login=bob)[1]["error_code"] == 40403
+        assert proxy.ask("POST", "/consumers/billing", {"name": "c"}, login=ann)[0] == 403
+        for topic, status in ((own, 200), (other, 403)):
+            offsets = {"offsets": [{"topic": topic, "partition": 0, "offset": 0}]}
+            assert proxy.ask("POST", f"{consumer}/offsets", offsets, login=ann)[0] == status
+            asked = {"partitions": [{"topic": topic, "partition": 0}]}
+            assert proxy.ask("GET", f"{consumer}/offsets", asked, login=ann)[0] == status
+        narrowed = users.read_text().replace("own-*", "none").replace('["g"]', '["g*"]')
+        users.write_text(narrowed)
+        wait_until(
+            lambda: proxy.ask("GET", f"{consumer}/records?timeout=0", login=ann)[0] == 403,
+            "the narrower grant holds",
+        )

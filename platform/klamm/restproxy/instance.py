@@ -1,14 +1,14 @@
 """A consumer instance: one consumer of a group, kept between requests. It blocks; `Instances` calls it in a thread, one call at a time.
 
-Records that do not fit into an answer wait here for the next one. An offset counts as read once its record is in an answer, so a commit covers
-no record that no client has asked for.
+Records that do not fit into an answer wait here for the next one. Those of an answer count as read at the client's next request: a commit,
+by itself or asked for, covers none whose client went away, before the answer or after it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -44,11 +44,18 @@ class Instance:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._consumer = Consumer(dict(settings))
         self._waiting: deque[Fetched] = deque()
+        self._answered: dict[tuple[str, int], int] = {}
+        """The positions after the last answer."""
         self._pattern: str | None = None
         self.subscribed: tuple[str, ...] = ()
         self.assigned: tuple[Place, ...] = ()
 
     # ---- what it reads
+
+    @property
+    def reads(self) -> Sequence[str | None]:
+        """The topics that were asked for; of a pattern None, as it may select every topic."""
+        return (None,) if self._pattern is not None else (*self.subscribed, *(p.topic for p in self.assigned))
 
     def subscribe(self, topics: Sequence[str], pattern: str | None) -> None:
         """Subscribes to topics or a pattern. Raises ProxyError 40903 when partitions were assigned by hand, or the other."""
@@ -60,6 +67,7 @@ class Instance:
         self.subscribed, self._pattern = tuple(topics), pattern
 
     def unsubscribe(self) -> None:
+        self._store_answered()
         self._try(self._consumer.unsubscribe)
         self._waiting.clear()
         self.subscribed, self._pattern, self.assigned = (), None, ()
@@ -74,6 +82,7 @@ class Instance:
         """Assigns partitions by hand. Raises ProxyError 40903 when there is a subscription."""
         if self.subscribed or self._pattern is not None:
             raise illegal_state(EXCLUSIVE)
+        self._store_answered()
         self._try(lambda: self._consumer.assign([TopicPartition(p.topic, p.partition) for p in places]))
         self._waiting.clear()
         self.assigned = tuple(places)
@@ -83,8 +92,12 @@ class Instance:
 
     def _dropped(self, _consumer: Any, partitions: Iterable[TopicPartition]) -> None:
         """Forgets records of partitions that now belong to another consumer."""
-        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self._forget({(tp.topic, tp.partition) for tp in partitions})
+
+    def _forget(self, gone: Collection[tuple[str, int]]) -> None:
         self._waiting = deque(f for f in self._waiting if (f.topic, f.partition) not in gone)
+        for each in gone:
+            self._answered.pop(each, None)
 
     # ---- positions
 
@@ -94,8 +107,7 @@ class Instance:
         for each in places:
             if (each.topic, each.partition) not in assigned:
                 raise illegal_state(f"No current assignment for partition {each.topic}-{each.partition}")
-        gone = {(p.topic, p.partition) for p in places}
-        self._waiting = deque(f for f in self._waiting if (f.topic, f.partition) not in gone)
+        self._forget({(p.topic, p.partition) for p in places})
         for each in places:
             self._seek(TopicPartition(each.topic, each.partition, each.offset))
 
@@ -110,9 +122,7 @@ class Instance:
                     raise of_client(e.args[0]) from None
                 self._poll(1, 0.05)
             else:
-                self._waiting = deque(
-                    f for f in self._waiting if (f.topic, f.partition) != (place.topic, place.partition)
-                )
+                self._forget({(place.topic, place.partition)})
                 return
 
     def seek_to(self, places: Sequence[Place], *, end: bool) -> None:
@@ -124,6 +134,7 @@ class Instance:
     def commit(self, places: Sequence[Place] | None, *, wait: bool) -> list[Place]:
         """Commits these offsets as read, or (None) all that answers held. Returns what is committed, when it waited."""
         offsets = None
+        self._store_answered()
         if places is not None:
             offsets = [TopicPartition(p.topic, p.partition, p.offset + 1) for p in places]
             for given, each in zip(places, offsets, strict=True):
@@ -153,16 +164,23 @@ class Instance:
     # ---- records
 
     def read(
-        self, *, timeout_s: float, bytes_max: int, bytes_min: int, decode: Callable[[Fetched], Any]
+        self,
+        *,
+        timeout_s: float,
+        bytes_max: int,
+        bytes_min: int,
+        decode: Callable[[Fetched], Any],
+        gone: Callable[[], bool] = lambda: False,
     ) -> list[Any]:
         """Returns decoded records: as many as there are, but at most `bytes_max`, or one larger one. Waits for the first
-        records, and for `bytes_min` of them, no longer than the timeout.
+        records, and for `bytes_min` of them, no longer than the timeout. When the client is `gone`, the next request has them.
 
         A record that cannot be decoded is an error when it is the first one, and ends the answer before it otherwise.
         """
+        self._store_answered()
         deadline = time.monotonic() + timeout_s
         found: list[Any] = []
-        read: dict[tuple[str, int], int] = {}
+        read: list[Fetched] = []
         size = 0
         while True:
             if not self._waiting:
@@ -179,15 +197,18 @@ class Instance:
                 if not found:
                     raise
                 break
-            self._waiting.popleft()
+            read.append(self._waiting.popleft())
             size += first.bytes
-            read[first.topic, first.partition] = first.offset + 1
-        self._store(read)
+        if gone():
+            self._waiting.extendleft(reversed(read))
+            return []
+        self._answered = {(each.topic, each.partition): each.offset + 1 for each in read}
         return found
 
-    def _store(self, read: Mapping[tuple[str, int], int]) -> None:
-        """Notes offsets for commits. A partition that has been revoked since is its next owner's to read again."""
-        for (topic, partition), offset in read.items():
+    def _store_answered(self) -> None:
+        """Notes the offsets of the last answer for commits. A partition that has been revoked since is its next owner's to read again."""
+        answered, self._answered = self._answered, {}
+        for (topic, partition), offset in answered.items():
             try:
                 self._consumer.store_offsets(offsets=[TopicPartition(topic, partition, offset)])
             except KafkaException as e:
@@ -212,8 +233,10 @@ class Instance:
             elif error.code() not in _PASSING:
                 raise of_client(error)
 
-    def close(self) -> None:
-        """Leaves the group; what answers held is committed where the instance commits by itself."""
+    def close(self, *, asked: bool) -> None:
+        """Leaves the group. Where the instance commits by itself, what answers held is committed: of the last one if its client `asked` for the end."""
+        if asked:
+            self._store_answered()
         self._try(self._consumer.close)
 
     @staticmethod

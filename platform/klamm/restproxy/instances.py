@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
@@ -141,14 +142,16 @@ class Instances:
             entry.used = time.monotonic()
 
     async def remove(self, entry: Entry) -> None:
-        await self._close(entry)
+        """Closes an instance whose client asked for it."""
+        await self._close(entry, asked=True)
 
-    async def _close(self, entry: Entry) -> None:
+    async def _close(self, entry: Entry, *, asked: bool = False) -> None:
         async with entry.lock:
             if self._entries.pop((entry.group, entry.name), None) is None:
                 return
             try:
-                await asyncio.get_running_loop().run_in_executor(self._pool, entry.instance.close)
+                close = partial(entry.instance.close, asked=asked)
+                await asyncio.get_running_loop().run_in_executor(self._pool, close)
             except KlammError as e:
                 log.warning("consumer %s of group %s did not close well: %s", entry.name, entry.group, e)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,7 +23,7 @@ from klamm.restproxy.instance import Fetched
 from klamm.restproxy.instances import Entry
 from klamm.restproxy.requests import Place
 from klamm.restproxy.schemas import Schemas
-from klamm.web.callers import CALLER, demand
+from klamm.web.callers import CALLER, demand, demand_group
 from klamm.web.endpoint import Access
 from klamm.web.http import accepts, empty
 from klamm.web.roles import Caller
@@ -47,11 +47,19 @@ def _owner(request: web.Request) -> str | None:
 
 def _entry(request: web.Request) -> Entry:
     path = request.match_info
+    demand_group(request, path["group"])
     return request.app[PROXY].instances.find(path["group"], path["instance"], _owner(request))
+
+
+def _demand_view(request: web.Request, topics: Iterable[str | None]) -> None:
+    """Raises Forbidden unless the caller may read these topics; None stands for all, which a pattern may select."""
+    for each in set(topics):
+        demand(request, Access.VIEW, each)
 
 
 async def create_consumer(request: web.Request) -> web.Response:
     """Make a consumer instance in a group. It goes when nobody asks for it for consumer.instance.timeout.ms."""
+    demand_group(request, request.match_info["group"])
     body = requests.known(await requests.read_optional(request, OF_ANSWERS), _SETTINGS)
     form, own = _format(body), _own(body)
     values = request.app[PROXY].config.values
@@ -126,8 +134,7 @@ async def subscribe(request: web.Request) -> web.Response:
         not isinstance(topics, list) or not topics or not all(isinstance(t, str) and t for t in topics)
     ):
         raise unprocessable("topics must be an array of names, or topic_pattern a pattern of them")
-    for each in topics or [None]:  # a pattern may select every topic
-        demand(request, Access.VIEW, each)
+    _demand_view(request, topics or [None])
     await request.app[PROXY].instances.call(entry, lambda i: i.subscribe(topics or (), pattern))
     return empty(204)
 
@@ -152,8 +159,7 @@ async def _places(request: web.Request, name: str, *, offsets: bool) -> list[Pla
 async def assign(request: web.Request) -> web.Response:
     """Assign partitions to an instance by hand."""
     entry, places = _entry(request), await _places(request, "partitions", offsets=False)
-    for each in places:
-        demand(request, Access.VIEW, each.topic)
+    _demand_view(request, (each.topic for each in places))
     await request.app[PROXY].instances.call(entry, lambda i: i.assign(places))
     return empty(204)
 
@@ -192,6 +198,7 @@ async def commit_offsets(request: web.Request) -> web.Response:
     entry = _entry(request)
     body = requests.known(await requests.read_optional(request, OF_ANSWERS), ("offsets",))
     places = requests.places(body, "offsets", offsets=True) if body else None
+    _demand_view(request, (each.topic for each in places or ()))
     wait = request.query.get("async", "").lower() != "true"
     found = await request.app[PROXY].instances.call(entry, lambda i: i.commit(places, wait=wait))
     return answer([{"topic": p.topic, "partition": p.partition, "offset": p.offset} for p in found])
@@ -202,6 +209,7 @@ async def get_committed(request: web.Request) -> web.Response:
     entry = _entry(request)
     body = requests.known(await requests.read_optional(request, OF_ANSWERS), ("partitions",))
     given = requests.places(body, "partitions", offsets=False) if body else None
+    _demand_view(request, (each.topic for each in given or ()))
     found = await request.app[PROXY].instances.call(
         entry, lambda i: i.committed(i.assignment() if given is None else given)
     )
@@ -215,6 +223,7 @@ async def get_committed(request: web.Request) -> web.Response:
 async def read_records(request: web.Request) -> web.Response:
     """Read records in the instance's format. `timeout` (ms) and `max_bytes` limit the answer."""
     entry = _entry(request)
+    _demand_view(request, entry.instance.reads)
     proxy = request.app[PROXY]
     wanted = request.headers.get(hdrs.ACCEPT, "")
     if not any(accepts(wanted, each) for each in _types(entry.format)):
@@ -228,7 +237,11 @@ async def read_records(request: web.Request) -> web.Response:
     records = await proxy.instances.call(
         entry,
         lambda i: i.read(
-            timeout_s=timeout_ms / 1000, bytes_max=bytes_max, bytes_min=entry.bytes_min, decode=decode
+            timeout_s=timeout_ms / 1000,
+            bytes_max=bytes_max,
+            bytes_min=entry.bytes_min,
+            decode=decode,
+            gone=lambda: request.transport is None or request.transport.is_closing(),
         ),
     )
     proxy.instances.records += len(records)

@@ -68,6 +68,7 @@ async def produce_v3(request: web.Request) -> web.StreamResponse:
         await response.write_eof()
     finally:
         reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
     return response
 
 
@@ -100,7 +101,7 @@ async def _read(
     count: int,
     answers: asyncio.Queue[Sent | ProxyError | None],
 ) -> None:
-    """Hands records over as they arrive; ends the queue with None, whatever happens."""
+    """Hands records over as they arrive; ends the queue with None, unless nobody takes answers from it any more: then it is cancelled."""
     try:
         size_max = proxy.config.values["request.max.bytes"]
         async for item in objects(request.content.iter_any(), size_max):
@@ -111,8 +112,10 @@ async def _read(
                 await answers.put(await sent(proxy, topic, count, item))
             except ProxyError as e:
                 await answers.put(e)
-    finally:
+    except Exception:
         await answers.put(None)
+        raise
+    await answers.put(None)
 
 
 async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[Any]:

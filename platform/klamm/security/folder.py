@@ -260,11 +260,8 @@ def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) 
     password = info.partition(":")[2] or secrets.token_urlsafe(_SECRET_BYTES)
     own = _rest_user(PROXY, password, 'role = "operator"\nsubjects = ["*"]')
     if all_new:
-        roles = {ADMIN: "admin", APP: "viewer"}
-        text = (
-            "".join(_rest_user(user, passwords[user], f'role = "{role}"') for user, role in roles.items())
-            + own
-        )
+        rights = {ADMIN: 'role = "admin"', APP: 'role = "viewer"\ngroups = ["*"]'}
+        text = "".join(_rest_user(user, passwords[user], right) for user, right in rights.items()) + own
     else:
         kept = _PROXYS_SECTION.sub("", file.read_text(encoding="utf-8"))
         text = f"{kept.rstrip()}\n\n{own}"

@@ -48,3 +48,10 @@ def demand(request: web.Request, access: Access, name: str | None) -> None:
         realm = request.app[REALM]
         what = f"{realm.thing} {name}" if name is not None else f"the {realm.server}"
         raise Forbidden(f"{caller.name} may not {access.value} {what}")
+
+
+def demand_group(request: web.Request, group: str) -> None:
+    """Raises Forbidden unless the caller may be a member of a consumer group."""
+    caller: Caller | None = request.get(CALLER)
+    if caller is not None and not caller.may_use_group(group):
+        raise Forbidden(f"{caller.name} may not use consumer group {group}: groups of a grant must list it")

@@ -51,11 +51,18 @@ class Grant:
 
     role: Role
     names: Sequence[str] = (EVERY,)
+    groups: Sequence[str] | None = None
+    """Consumer groups that may be used; None: all of them for an operator of everything, and none for others."""
 
     def covers(self, name: str | None) -> bool:
         if name is None:
             return EVERY in self.names
         return any(fnmatchcase(name, pattern) for pattern in self.names)
+
+    def covers_group(self, group: str) -> bool:
+        if self.groups is None:
+            return self.role >= Role.OPERATOR and self.covers(None)
+        return any(fnmatchcase(group, pattern) for pattern in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +76,10 @@ class Caller:
         """Tells whether the caller may do this to a thing, or (None) to the server."""
         needed = NEEDED[access]
         return any(grant.role >= needed and grant.covers(name) for grant in self.grants)
+
+    def may_use_group(self, group: str) -> bool:
+        """Tells whether the caller may be a member of a consumer group, and commit its offsets."""
+        return any(grant.covers_group(group) for grant in self.grants)
 
 
 def admin(name: str) -> Caller:

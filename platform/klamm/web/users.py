@@ -17,7 +17,8 @@
     connectors = ["public-*"]
 
 `connectors` are patterns of names (all, where it is not given). Another server has another kind of thing (`Realm`): servers may share a
-file, and a grant on things of another server gives nothing at this one.
+file, and a grant on things of another server gives nothing at this one. `groups` are patterns of the consumer groups that a grant lets
+its user be a member of, at a server that has them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from klamm_base.errors import ConfigError
 KEY: Final = "rest.auth.file"
 THINGS: Final = frozenset({"connectors", "subjects", "topics", "clusters"})
 """The things of Klamm's servers; a realm's own are known besides."""
+GROUPS: Final = "groups"
 _ROLES: Final = {role.name.lower(): role for role in Role}
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -121,14 +123,14 @@ def _text(entry: Mapping[str, Any], where: str, key: str) -> str:
 
 
 def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things: str) -> Caller:
-    if unknown := entry.keys() - {secret, "role", "grants", things} - THINGS:
+    if unknown := entry.keys() - {secret, "role", "grants", things, GROUPS} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role, {things} and grants")
     grants = entry.get("grants", [])
     if not isinstance(grants, list):
         raise ValueError(f"{where}.grants must be a list of {{ role = …, {things} = […] }}")  # noqa: TRY004
     found = [_grant(_table(grant, f"{where}.grants"), f"{where}.grants", things) for grant in grants]
     if "role" in entry:
-        own = {key: entry[key] for key in {"role", things, *THINGS} if key in entry}
+        own = {key: entry[key] for key in {"role", things, GROUPS, *THINGS} if key in entry}
         found.append(_grant(own, where, things))
     if not found:
         raise ValueError(f'{where} has no role; give it role = "viewer", "operator" or "admin"')
@@ -137,7 +139,7 @@ def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things
 
 def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant | None:
     """Returns a grant; None for one on things of other servers."""
-    if unknown := entry.keys() - {"role", things} - THINGS:
+    if unknown := entry.keys() - {"role", things, GROUPS} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role and {things}")
     role = entry.get("role")
     if not isinstance(role, str) or role.lower() not in _ROLES:
@@ -145,9 +147,11 @@ def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant | None:
     named = entry.keys() & {things, *THINGS}
     for each in sorted(named):
         _patterns(entry[each], f"{where}.{each}")
+    groups = _patterns(entry[GROUPS], f"{where}.{GROUPS}") if GROUPS in entry else None
     if named and things not in named:
         return None
-    return Grant(role=_ROLES[role.lower()], names=_patterns(entry.get(things, EVERY), f"{where}.{things}"))
+    names = _patterns(entry.get(things, EVERY), f"{where}.{things}")
+    return Grant(role=_ROLES[role.lower()], names=names, groups=groups)
 
 
 def _patterns(patterns: Any, where: str) -> tuple[str, ...]:
