@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import urllib.request
 
 import psutil
 import pytest
@@ -38,6 +39,29 @@ def test_up_serves_and_leaves_nothing_behind(tmp_path):
     assert len(pids) >= 3
     assert all(gone(pid) for pid in pids)
     assert (tmp_path / "data/broker/.kafka_cleanshutdown").exists()
+
+
+def test_lag_and_rest_proxy_run_when_asked_and_come_back(tmp_path):
+    """Each is started by its switch alone, and after a kill at the address of the ready line."""
+    with up(tmp_path / "data", "--lag", "--rest-proxy", "--no-console", "--no-registry") as server:
+        for word, path in (("lag", "/v3/kafka"), ("rest-proxy", "/v3/clusters")):
+            address = server.ready[word] + path
+            assert urllib.request.urlopen(address, timeout=30).status == 200
+            (pid,) = children(server, "rest" if word == "rest-proxy" else word)
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda pid=pid: gone(pid), "its end")
+            wait_until(lambda address=address: _answers(address), f"another {word}")
+        pids = [p.pid for p in psutil.Process(server.process.pid).children(recursive=True)]
+        assert server.stop(signal.SIGINT) == 0
+    assert all(gone(pid) for pid in pids)
+
+
+def _answers(address):
+    try:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 def test_a_second_up_on_the_same_data_is_told_who_has_it(tmp_path):

@@ -15,8 +15,11 @@ import psutil
 import pytest
 from support.broker import new_topic, wait_until
 from support.klamm import KLAMM, Server, gone, klamm, up_words
+from typer.testing import CliRunner
 
-from klamm.up import ports, supervisor
+from klamm.cli.main import app
+from klamm.up import embedded, ports, supervisor
+from klamm.up.extras import EXTRAS
 from klamm_base.errors import KlammError
 
 
@@ -91,6 +94,33 @@ def test_where_nobody_can_tell_who_has_a_port_it_is_still_refused(tmp_path, monk
         chosen, said = ports.choose(None, port, "--rest-port")
     assert chosen != port
     assert said == f"port {port} is taken on 127.0.0.1, using {chosen} (--rest-port chooses)"
+
+
+def test_one_port_for_two_servers_is_refused():
+    """Nobody listens there yet: there is nothing to stop."""
+    port = ports.any_free()
+    with pytest.raises(KlammError) as refused:
+        ports.choose(port, 8082, "--rest-proxy-port", frozenset({port}))
+    assert str(refused.value) == (
+        f"--rest-proxy-port {port}: the port is taken on 127.0.0.1 by another server of this command; give another"
+    )
+
+
+def test_a_server_is_not_left_out_and_given_a_port(tmp_path):
+    words = ["up", "--data-dir", str(tmp_path / "data"), "--no-registry", "--registry-port", "8081"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
+        2,
+        "klamm: --no-registry and --registry-port 8081: give one of them",
+    )
+
+
+def test_settings_of_a_server_that_does_not_run_do_not_stay(tmp_path):
+    lag = next(extra for extra in EXTRAS if extra.name == "lag")
+    embedded.children(tmp_path, 1, 2, 3, companions={lag: 4})
+    assert (tmp_path / "lag.properties").is_file()
+    embedded.children(tmp_path, 1, 2, 3)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["broker.properties", "connect.properties"]
 
 
 def test_bytes_that_are_no_text_go_through_unchanged(broker):

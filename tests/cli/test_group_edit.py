@@ -47,6 +47,9 @@ def test_offsets_are_edited(broker, tmp_path):
         assert said in refused.stderr
     absent = klamm("group", "edit", "absent", "-b", broker.bootstrap, EDITOR="true", VISUAL="")
     assert (absent.returncode, "absent" in absent.stderr) == (1, True)
+    unset = edit(EDITOR="", VISUAL="")  # vi would draw its page into our output
+    assert (unset.returncode, unset.stdout) == (1, "")
+    assert unset.stderr == "klamm: no terminal for the editor vi: set EDITOR to a command that needs none\n"
 
 
 def test_protobuf_is_written_and_read(broker, tmp_path):

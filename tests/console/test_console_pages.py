@@ -23,6 +23,16 @@ def _fill(broker, topic, count):
     producer.flush(30)
 
 
+def test_a_check_of_health_may_ask_for_the_head_alone(browser):
+    for path in ("/", "/c/local/topics"):
+        text = browser.ask("HEAD", path)
+        assert (browser.status, text, browser.headers["Content-Type"].split(";")[0]) == (200, "", "text/html")
+    browser.ask("HEAD", "/c/local/topics/nosuch")
+    assert browser.status == 404
+    browser.ask("HEAD", "/c/local/topics/nosuch/records/stream")  # has no end
+    assert browser.status == 405
+
+
 def test_a_topic_from_its_creation_to_its_end(broker, browser):
     name = new_name()
     text = browser.post("/c/local/new-topic", name=name, partitions="2", **{"set.retention.ms": "60000"})

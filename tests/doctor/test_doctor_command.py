@@ -12,6 +12,8 @@ from support.broker import new_topic
 from typer.testing import CliRunner
 
 from klamm.cli.main import app
+from klamm.up import embedded
+from klamm.up.extras import EXTRAS
 
 if TYPE_CHECKING:
     from klamm.testing import EmbeddedBroker
@@ -74,3 +76,30 @@ def test_asks_the_worker_where_its_file_says(broker: EmbeddedBroker, tmp_path: P
     given = [*words, "--url", "http://127.0.0.1:11"]
     rows = {row["check"]: row for row in json.loads(CliRunner().invoke(app, given).stdout)}
     assert "at http://127.0.0.1:11:" in rows["connect"]["said"]
+
+
+@pytest.mark.usefixtures("processes")
+def test_all_servers_of_up_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("klamm-data").mkdir()
+    embedded.children(Path("klamm-data"), 1, 2, 3, companions=dict.fromkeys(EXTRAS, 4))
+    done = CliRunner().invoke(app, ["doctor", "--offline", "-o", "json"])
+    checks = {row["check"]: row for row in json.loads(done.stdout)}
+    for name in ("broker", "connect", *(each.name for each in EXTRAS)):
+        assert checks[f"settings klamm-data/{name}.properties"]["state"] == "ok", checks
+    assert checks["port 4"]["said"]
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("kind", ["registry", "console", "lag", "rest"])
+@pytest.mark.parametrize(
+    ("key", "other"), [("listeners", "bootstrap.servers=127.0.0.1:1"), ("bootstrap.servers", "")]
+)
+def test_a_file_of_any_server_can_be_named(kind: str, key: str, other: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{kind}.properties"
+    path.write_text(f"{key}=nowhere\n{other}\n")
+    done = CliRunner().invoke(app, ["doctor", "--offline", f"--{kind}", str(path), "-o", "json"])
+    found = {row["check"]: row for row in json.loads(done.stdout)}[f"settings {path}"]
+    assert (done.exit_code, found["state"]) == (1, "failed")
+    assert "nowhere" in found["said"]
+    assert f"configuration {key}" in found["said"]

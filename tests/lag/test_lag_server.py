@@ -182,6 +182,11 @@ def test_a_killed_server_goes_on_with_its_windows_and_tells_nothing_twice(tmp_pa
             shown = klamm("lag", "history", "g", "--url", server.ready["lag"], "-o", "json")
             rows = json.loads(shown.stdout)
             assert "ERR" in {row["status"] for row in rows}, shown.stderr
+            unknown = klamm("lag", "history", "nosuch", "--url", server.ready["lag"])
+            assert (unknown.returncode, "nothing of group 'nosuch' in the last 24 h" in unknown.stderr) == (
+                1,
+                True,
+            )
         reader.close()
     assert [body["event"] for body in hook.of("g")] == ["open", "close"]
 

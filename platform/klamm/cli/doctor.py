@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,16 +29,19 @@ class Files:
     connect: Annotated[list[Path] | None, typer.Option("--connect", help="A worker.properties.")] = None
     mirror: Annotated[list[Path] | None, typer.Option("--mirror", help="An mm2.properties.")] = None
     agent: Annotated[list[Path] | None, typer.Option("--agent", help="An agent.toml.")] = None
+    registry: Annotated[list[Path] | None, typer.Option("--registry", help="A registry.properties.")] = None
+    console: Annotated[list[Path] | None, typer.Option("--console", help="A console.properties.")] = None
+    lag: Annotated[list[Path] | None, typer.Option("--lag", help="A lag.properties.")] = None
+    rest: Annotated[list[Path] | None, typer.Option("--rest", help="A REST proxy's properties.")] = None
 
     def all(self) -> list[Configured]:
         """Returns the files that were named, else those of installed services and of `klamm up` in this folder."""
         from klamm.doctor.settings import Configured
         from klamm.service.systemd import Systemd
+        from klamm.up.extras import EXTRAS
 
         named = [
-            Configured(kind, path)
-            for kind in ("broker", "connect", "mirror", "agent")
-            for path in getattr(self, kind) or ()
+            Configured(each.name, path) for each in fields(self) for path in getattr(self, each.name) or ()
         ]
         if named:
             return named
@@ -46,11 +49,9 @@ class Files:
         found = [
             Configured(s.facts["kind"], Path(s.facts["config"])) for s in services if "config" in s.facts
         ]
-        up = {
-            "broker": Path("klamm-data/broker.properties"),
-            "connect": Path("klamm-data/connect.properties"),
-        }
-        return found + [Configured(kind, path) for kind, path in up.items() if path.is_file()]
+        up = {"broker": "broker", "connect": "connect", **{each.name: each.command[0] for each in EXTRAS}}
+        here = [Configured(kind, Path(f"klamm-data/{name}.properties")) for name, kind in up.items()]
+        return found + [each for each in here if each.path.is_file()]
 
 
 def doctor(

@@ -6,11 +6,15 @@ import contextlib
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from klamm_base.errors import KlammError
+
+_USUAL: Final = "vi"
 
 
 @contextlib.contextmanager
@@ -19,7 +23,10 @@ def editing(text: str, *, name: str) -> Iterator[Path]:
 
     Raises KlammError where the editor fails.
     """
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not chosen and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise KlammError(f"no terminal for the editor {_USUAL}: set EDITOR to a command that needs none")
+    editor = shlex.split(chosen or _USUAL)
     with tempfile.TemporaryDirectory() as folder:  # 0700: passwords may be written into the file
         file = Path(folder, name)
         file.write_text(text, encoding="utf-8")

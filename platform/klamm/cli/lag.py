@@ -207,6 +207,8 @@ def history(
     import time
     from urllib.parse import quote
 
+    from klamm_base.errors import KlammError
+
     with reported():
         since_ms = int((time.time() - since * 3600) * 1000)
         of = f"/consumer/{quote(group, safe='')}" if group is not None else ""
@@ -223,4 +225,6 @@ def history(
             }
             for row in server.ask(url, path)["history"]
         ]
+        if group is not None and not rows:
+            raise KlammError(f"{url} remembers nothing of group {group!r} in the last {since:g} h")
         print_rows(rows, ["at", "group", "status", "lag", "max_lag", "time_lag_s"], output, wide=["complete"])

@@ -11,7 +11,7 @@ import typer
 from klamm.cli.common import EXIT_USAGE, reported
 from klamm.cli.context import utf8_path
 from klamm.up.extras import EXTRAS, Extra, options
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:
     from klamm.security.folder import SecurityFolder
@@ -114,9 +114,12 @@ def _companions(chosen: Mapping[str, Any], taken: frozenset[int]) -> dict[Extra,
 
     found: dict[Extra, int] = {}
     for extra in EXTRAS:
-        if not extra.wanted(chosen):
-            continue
         asked = chosen.get(extra.parameter)
+        if not extra.wanted(chosen):
+            if asked:  # 0 leaves the port open and fights nothing
+                option = extra.switch[1]
+                raise ConfigError(f"{option} and --{extra.name}-port {asked}: give one of them")
+            continue
         if (missing := extra.missing()) is not None:
             if asked is not None:
                 raise KlammError(f"--{extra.name}-port: {extra.what} is not installed: {missing}")

@@ -160,7 +160,10 @@ def make_app(console: Console) -> web.Application:
     for route in ROUTES:
         if route.path not in resources:
             resources[route.path] = app.router.add_resource(route.path)
-        resources[route.path].add_route(route.method, handler_of(route))
+        handler = handler_of(route)
+        resources[route.path].add_route(route.method, handler)
+        if route.method == "GET" and not route.slow:  # an answer that streams has no end to wait for
+            resources[route.path].add_route("HEAD", handler)
     app.router.add_static("/static/", Path(str(files("klamm.console").joinpath("static"))))
     app.on_response_prepare.append(_keep_assets)
     app.on_startup.append(console.start)

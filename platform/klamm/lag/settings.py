@@ -16,6 +16,7 @@ from klamm.lag.incidents import NotifierRules
 from klamm.lag.keys import cluster_config, notifier_config, server_config
 from klamm.lag.state import Judging
 from klamm.web.listeners import HTTPS_PREFIX
+from klamm_base.addresses import parse_addresses
 from klamm_base.configdef import ConfigDef, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties
@@ -132,6 +133,7 @@ def _cluster(name: str, props: dict[str, str]) -> ClusterSettings:
     with_name = _Prefixed(f"cluster.{name}.")
     values = with_name.parse(cluster_config(), props)
     try:
+        parse_addresses(values["bootstrap.servers"])
         security = ClientSecurity.from_properties(props)
     except ConfigError as e:
         raise ConfigError(f"cluster.{name}: {e}", key=f"cluster.{name}.{e.key}") from None

@@ -9,6 +9,7 @@ from typing import Any, Final
 from klamm.registry.compatibility import LEVELS
 from klamm.web.roles import Realm
 from klamm.web.settings import Web, web_config
+from klamm_base.addresses import parse_addresses
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
 from klamm_base.properties import Properties, is_from_environment, parse
@@ -144,6 +145,7 @@ def _client_properties(props: Properties, defined: ConfigDef) -> dict[str, str]:
     servers = ",".join(each.strip().rpartition("://")[2] for each in servers.split(",") if each.strip())
     if not servers:
         raise invalid(_SERVERS, servers, "at least one HOST:PORT is needed")
+    parse_addresses(servers)
     plain = {
         k: v for k, v in props.items() if k not in defined and not k.startswith((STORE_PREFIX, "listeners."))
     }

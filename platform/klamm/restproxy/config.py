@@ -9,6 +9,7 @@ from typing import Any, Final
 from klamm.restproxy import rate_limits
 from klamm.web.roles import Realm
 from klamm.web.settings import Web, web_config
+from klamm_base.addresses import parse_addresses
 from klamm_base.clientconfig import Kind, translate, warn_once
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
 from klamm_base.properties import Properties, is_from_environment, parse
@@ -163,6 +164,7 @@ class ProxyConfig:
             raise invalid(_SERVERS, "", "at least one HOST:PORT is needed")
         clients = {kind: _client_properties(props, defined, kind) for kind in _KINDS}
         bootstrap = ",".join(servers)
+        parse_addresses(bootstrap)
         made = {}
         for kind in ("producer", "consumer"):
             own = {**_DEFAULTS[kind], **clients[kind], _SERVERS: bootstrap}

@@ -77,10 +77,13 @@ def _registry(config: Path | None) -> list[Path]:
 
 
 def _lag(config: Path | None) -> list[Path]:
+    from klamm.lag.server import http_config
     from klamm.lag.settings import parse
     from klamm_base.properties import layered
 
-    return [parse(layered(config)).history_dir]
+    props = layered(config)
+    http_config().parse(props)
+    return [parse(props).history_dir]
 
 
 def _rest(config: Path | None) -> list[Path]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.up.extras import Extra
+from klamm.up.extras import EXTRAS, Extra
 from klamm.up.ports import HOST
 from klamm.up.supervisor import ChildSpec
 from klamm_base.errors import KlammError
@@ -79,6 +79,9 @@ def children(
         once_ready = partial(grant_first, f"{HOST}:{broker_port}", secure.client_file(ADMIN), WORKER)
     broker_file = _write(data_dir / "broker.properties", BROKER | broker)
     worker_file = _write(data_dir / "connect.properties", {**WORKER, **worker, **login})
+    for extra in EXTRAS:
+        if extra not in (companions or {}):  # `klamm doctor` must not look for a server of an earlier start
+            _file_of(data_dir, extra).unlink(missing_ok=True)
     addresses = {"rest": worker["listeners"]}
     addresses |= {extra.name: f"{scheme}://{HOST}:{port}" for extra, port in (companions or {}).items()}
     return [
@@ -109,8 +112,12 @@ def _companion(
         if extra.has_login:
             login = {**login, **load_properties(secure.client_file(extra.name))}
     own = {key: value.format(data_dir=data_dir.absolute()) for key, value in extra.settings.items()}
-    file = _write(data_dir / f"{extra.name}.properties", {**own, **settings, **login})
+    file = _write(_file_of(data_dir, extra), {**own, **settings, **login})
     return ChildSpec(extra.name, (*extra.command, str(file), *_overrides(settings)))
+
+
+def _file_of(data_dir: Path, extra: Extra) -> Path:
+    return data_dir / f"{extra.name}.properties"
 
 
 def _overrides(settings: dict[str, str]) -> list[str]:

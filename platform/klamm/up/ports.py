@@ -49,12 +49,11 @@ def choose(
     port = default if asked is None else asked
     if port not in taken and is_free(port):
         return port, None
-    who = holder(port)
+    who = "another server of this command" if port in taken else holder(port)
     by = f" by {who}" if who else ""
     if asked is not None:
-        raise KlammError(
-            f"{option} {port}: the port is taken on {HOST}{by}; stop {'that' if by else 'who has it'} or give another"
-        )
+        way = "give" if port in taken else f"stop {'that' if by else 'who has it'} or give"
+        raise KlammError(f"{option} {port}: the port is taken on {HOST}{by}; {way} another")
     other = any_free(taken)
     return other, f"port {port} is taken on {HOST}{by}, using {other} ({option} chooses)"
 
