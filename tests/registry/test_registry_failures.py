@@ -14,6 +14,7 @@ from support.broker import new_name, new_topic
 
 from klamm.registry import node as nodes
 from klamm.registry import service
+from klamm.registry import topic as topics
 from klamm.registry.errors import RegistryError
 from klamm.registry.model import Schema
 from klamm.registry.node import Node
@@ -126,6 +127,42 @@ async def test_a_broker_that_was_killed_is_waited_for(
         finally:
             waiting.cancel()
             await node.stop()
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_write_without_a_broker_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails within kafkastore.timeout.ms, as do those that wait behind it."""
+    monkeypatch.setattr(topics, "TRANSACTION_S", 2.0)
+    with EmbeddedBroker(tmp_path / "data") as broker:
+        node = node_on(broker, new_name("_schemas"))
+        node._timeout_s = 0.5
+        await node.start(URL)
+        try:
+            assert await node.led(30)
+            await asyncio.to_thread(broker.kill)
+            given = Registration(schema=Schema(kind="AVRO", text='"int"'))
+            writes = [
+                node.write(lambda store, n=n: service.register(store, f"s{n}", given)) for n in range(3)
+            ]
+            async with asyncio.timeout(10):
+                found = await asyncio.gather(*writes, return_exceptions=True)
+            assert [getattr(each, "code", each) for each in found] == [50002] * 3
+            assert "timed out" in str(found[0])
+        finally:
+            await node.stop()
+
+
+async def test_a_write_is_told_that_no_broker_says_who_leads() -> None:
+    node = Node(topic="t", client={}, group="g", replicas=1)
+    node._admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    async with asyncio.timeout(10):
+        with pytest.raises(RegistryError, match="Error while forwarding the request to the leader") as told:
+            await node.write(
+                lambda store: service.register(
+                    store, "a", Registration(schema=Schema(kind="AVRO", text='"int"'))
+                )
+            )
+    assert (told.value.code, told.value.status) == (50003, 500)
 
 
 async def test_what_is_not_read_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

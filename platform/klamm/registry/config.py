@@ -18,7 +18,7 @@ PORT: Final = 8081
 REALM: Final = Realm(title="Schema registry", server="registry", thing="subject")
 STORE_PREFIX: Final = "kafkastore."
 BODY_BYTES_MAX: Final = "size.limit.filter.max.request.body.size"
-_NOT_CLIENTS: Final = ("topic", "topic.replication.factor", "bootstrap.servers")
+_NOT_CLIENTS: Final = ("topic", "topic.replication.factor", "timeout.ms", "bootstrap.servers")
 _SERVERS: Final = "bootstrap.servers"
 _QUIET: Final = {"log_level": 2, "enable.metrics.push": False}
 
@@ -55,6 +55,14 @@ def definition() -> ConfigDef:
         validator=between(1),
         importance=Importance.HIGH,
         documentation="The replicas of the topic when it is made; fewer where the cluster has fewer brokers.",
+    )
+    d.define(
+        "kafkastore.timeout.ms",
+        Type.INT,
+        5000,
+        validator=between(1),
+        importance=Importance.MEDIUM,
+        documentation="The longest time that a write waits without any getting into the topic; then it is answered 500 with error_code 50002.",
     )
     d.define(
         "schema.registry.group.id",

@@ -70,6 +70,7 @@ class Node:
         client: Mapping[str, Any],
         group: str,
         replicas: int,
+        timeout_s: float = 5.0,
         level: str = "BACKWARD",
         leader_eligible: bool = True,
     ) -> None:
@@ -78,6 +79,8 @@ class Node:
         self.written = 0
         self.topic, self._client, self.group = topic, dict(client), group
         self._replicas, self._eligible = replicas, leader_eligible
+        self._timeout_s = timeout_s
+        self._batches = 0
         self._draft: Store | None = None
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._assigned = asyncio.Event()
@@ -127,7 +130,10 @@ class Node:
     async def led(self, timeout_s: float) -> bool:
         """Waits until this registry or another leads; returns whether one does."""
         end = asyncio.get_running_loop().time() + timeout_s
-        while not self.leads and await self._who_leads() is None:
+        while not self.leads:
+            with contextlib.suppress(TopicError):  # the broker may be away for a moment
+                if await self._who_leads() is not None:
+                    break
             if asyncio.get_running_loop().time() > end:
                 return False
             await asyncio.sleep(0.05)
@@ -192,14 +198,31 @@ class Node:
             raise RegistryError(50301, "Too many writes are waiting; try again")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((write, future))
-        return await future
+        return await self._answer(future)
+
+    async def _answer(self, future: asyncio.Future[Any]) -> Any:
+        """Waits for a write's answer, as long as writes get on. Raises RegistryError 50002. Some of it may be in the topic all the same."""
+        while not future.done():
+            seen = self._batches
+            await asyncio.wait({future}, timeout=self._timeout_s)
+            if not future.done() and self._batches == seen:
+                future.cancel()
+                raise RegistryError(
+                    50002,
+                    f"Register operation timed out: nothing got into topic {self.topic} for {self._timeout_s * 1000:g} ms "
+                    "(kafkastore.timeout.ms)",
+                )
+        return future.result()
 
     async def _leads_or_raise(self) -> None:
-        """Returns if this registry leads; waits while nobody does. Raises NotLeading."""
+        """Returns if this registry leads; waits while nobody does. Raises NotLeading, and RegistryError where no broker tells who does."""
         loop = asyncio.get_running_loop()
         end = loop.time() + ELECTION_S
         while self._draft is None:
-            url = await self._who_leads()
+            try:
+                url = await self._who_leads()
+            except TopicError as e:
+                raise RegistryError(50003, f"Error while forwarding the request to the leader: {e}") from None
             if url is not None or loop.time() > end:
                 raise NotLeading(url)
             await asyncio.sleep(0.1)
@@ -274,6 +297,8 @@ class Node:
         decided: list[tuple[Written, asyncio.Future[Any]]] = []
         records: list[tuple[bytes, bytes | None]] = []
         for write, future in batch:
+            if future.cancelled():  # it was answered: it waited too long
+                continue
             try:
                 written = write(self._draft)
             except Exception as e:
@@ -287,6 +312,7 @@ class Node:
             if records:
                 await self._read_back(await writer.write(records))
                 self.written += len(records)
+            self._batches += 1
         except BaseException as e:
             why = RegistryError(50001, f"Error while storing in the Kafka store: {e}")
             for _, future in decided:

@@ -55,6 +55,7 @@ class Registry:
             client=config.client,
             group=values["schema.registry.group.id"],
             replicas=values["kafkastore.topic.replication.factor"],
+            timeout_s=values["kafkastore.timeout.ms"] / 1000,
             level=values["schema.compatibility.level"].upper(),
             leader_eligible=values["leader.eligibility"],
         )

@@ -34,6 +34,11 @@ PASSING: Final = frozenset(getattr(KafkaError, name) for name in _PASSING)
 FENCED: Final = frozenset(getattr(KafkaError, name) for name in ("_FATAL", "FENCED_INSTANCE_ID"))
 TRANSACTION_S: Final = 30.0
 ASK_S: Final = 15.0
+LEADER_S: Final = 3.0
+"""The longest time in which brokers tell who leads: a write waits for that."""
+_AWAY: Final = frozenset(
+    getattr(KafkaError, name) for name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
+)
 GONE: Final = "none"
 """Stands for the id of a topic that is not there."""
 NOOP: Final = b'{"keytype":"NOOP","magic":0}'
@@ -350,11 +355,13 @@ async def id_of(admin: AdminClient, topic: str) -> str:
 
 
 async def leader_of(admin: AdminClient, group: str) -> str | None:
-    """Returns the address of the registry that writes; None while there is none."""
+    """Returns the address of the registry that writes; None while there is none. Raises TopicError when no broker answers."""
     try:
-        future = admin.describe_consumer_groups([group], request_timeout=ASK_S)[group]
+        future = admin.describe_consumer_groups([group], request_timeout=LEADER_S)[group]
         described = await asyncio.wrap_future(future)
     except KafkaException as e:
+        if e.args[0].code() in _AWAY:
+            raise TopicError(f"group {group}: {e.args[0].str()}") from e
         log.warning("group %s cannot be described: %s", group, e.args[0].str())
         return None
     for member in described.members:
