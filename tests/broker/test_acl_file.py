@@ -256,3 +256,19 @@ def test_refused_logins_of_an_address_are_few_lines_and_a_number(caplog):
     refused("10.0.0.1", "login", why="again")
     assert json.loads(caplog.records[-1].getMessage())["why"] == "again"
     assert len(timers) == 2
+
+
+def test_refused_logins_of_very_many_addresses_are_few_lines_and_counted(caplog):
+    caplog.set_level(logging.INFO, "klamm.audit")
+    refused = audit.RefusedLogins(lambda _seconds, _call: None)
+    times = 5_000
+    for n in range(times):
+        refused(f"2001:db8::{n:x}", "login", why="no such user")
+    assert len(caplog.records) == audit.REFUSED_MAX
+    refused.close()
+    said = [json.loads(record.getMessage()) for record in caplog.records]
+    left_out = sum(line["times"] for line in said if line["event"] == "refused logins left out")
+    assert left_out == times - audit.REFUSED_MAX
+    assert len(said) <= audit.REFUSED_MAX + audit.DENIALS_MAX + 1
+    refused("2001:db8::1", "login", why="again")
+    assert json.loads(caplog.records[-1].getMessage())["why"] == "again"

@@ -561,3 +561,14 @@ def test_errors_that_were_told_are_told_again_but_are_no_reason_not_to_wait(worl
     world.append("gone", 3)
     answer = told(world.fetch(request(session_id=session_id, session_epoch=9, **ask), 12))
     assert ("gone", 3) in answer
+
+
+def test_a_partition_that_can_be_read_again_wakes_the_fetch_that_has_found_it(world):
+    world.create("a", 1)
+    session_id = begin(world, [("a", 0, 0), ("late", 0, 0)])
+    world.create("late", 1)
+    assert world.fetch(request(session_id=session_id, session_epoch=1, max_wait_ms=500), 12) is None
+    world.append("late", 0)
+    assert world.loop.soon, "the fetch is woken"
+    world.loop.soon.pop()()
+    assert told(decoded(world.slot.reply, 12)) == {("late", 0): (0, 1, 0, 10)}

@@ -13,12 +13,13 @@ import pytest
 from support.inprocess import connect, produce, serving
 from support.power import SyncedDisk
 
+from klamm_broker.api import api_00_produce
 from klamm_broker.log.errors import StorageError
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.steps import finish
 from klamm_broker.server.broker import Broker
-from klamm_kafka.wire.batch import decode_records, iter_headers
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch, iter_headers
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_kafka.wire.messages.offset_commit import (
@@ -26,6 +27,7 @@ from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 FETCH_VERSION = 12
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SyncedDisk reads /proc, which is Linux's")
@@ -313,3 +315,31 @@ async def test_a_coordinator_waits_where_a_producer_is_told_that_the_disk_is_ful
         assert offset.offset == 7
         await producer.close()
         await committer.close()
+
+
+async def test_a_topic_that_is_made_anew_between_two_slices_of_a_request(tmp_path, monkeypatch):
+    """Nothing appended before is said to be stored, and nothing that comes after it is kept."""
+    appending = api_00_produce.appending
+    async with serving(tmp_path / "data", durability="fsync") as server:
+        changes = server.broker.topic_changes
+        topic = changes.create_topic("t", partitions=200)
+
+        def disturbed(*args, **more):
+            steps = appending(*args, **more)
+            next(steps)
+            finish(changes.deleting([topic]))
+            changes.create_topic("t", partitions=1)
+            return (yield from steps)
+
+        batch = encode_batch([Record(timestamp=Broker.now_ms(), value=b"x")])
+        data = [PartitionProduceData(index=n, records=batch) for n in range(200)]
+        ask = ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+        )
+        async with await connect(server) as connection:
+            with monkeypatch.context() as patch:
+                patch.setattr(api_00_produce, "appending", disturbed)
+                (told,) = (await connection.request(ask, 9)).responses
+            assert len(told.partition_responses) == 200
+            assert {p.error_code for p in told.partition_responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            assert (await produce(connection, "t", b"x")).base_offset == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -10,6 +11,7 @@ from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_kafka.client import Connection, ConnectionLost
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_kafka.wire.messages.incremental_alter_configs import (
@@ -52,6 +54,16 @@ async def change(port: int, listeners: str | None) -> None:
     assert answer.error_code == 0, answer.error_message
 
 
+async def refused(port: int, listeners: str) -> str:
+    """Returns the words with which these listeners are refused."""
+    config = AlterableConfig(name="listeners", config_operation=0, value=listeners)
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    async with await Connection.open("127.0.0.1", port) as admin:
+        (answer,) = (await admin.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    return answer.error_message or ""
+
+
 async def told(connection: Connection) -> set[tuple[str, int]]:
     """Returns all addresses in the answers that have any."""
     brokers = (await connection.request(MetadataRequest(topics=[]))).brokers
@@ -87,3 +99,35 @@ async def test_clients_of_a_listener_that_is_removed_are_answered_until_their_co
         with pytest.raises(ConnectionLost):
             await asked_for_ever(client)
     assert "Traceback" not in caplog.text
+
+
+@pytest.fixture
+def taken():
+    """Yields a port that something else uses, on the second address of every machine only."""
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            other.bind(("::", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        other.listen()
+        yield other.getsockname()[1]
+
+
+async def test_a_port_that_is_in_use_on_any_address_of_a_new_listener_is_refused(server, taken):
+    server, port = server
+    why = await refused(port, f"PLAINTEXT://127.0.0.1:{port},LATE://:{taken}")
+    assert f"port {taken} is in use" in why
+    assert "LATE" not in server.broker.listeners
+
+
+async def test_a_listener_that_cannot_be_opened_holds_none_of_its_addresses(server, taken):
+    server, _ = server
+    props = {"listeners": f"LATE://:{taken}", "listener.security.protocol.map": "LATE:PLAINTEXT"}
+    (late,) = BrokerConfig.load(props).listeners
+    server._open(late)
+    with socket.socket() as free:
+        free.bind(("0.0.0.0", taken))
+    assert late not in [listener for _, listener in server._sockets]

@@ -197,3 +197,27 @@ def test_a_connection_has_a_part_of_the_sessions_only():
     assert [session is E.SHARE_SESSION_LIMIT_REACHED for session in opened] == [False, False, True, True]
     assert not isinstance(sessions.open(("g", "m1"), 0, "greedy", 20), E), "a member's next session has room"
     assert not isinstance(sessions.open(("g", "other"), 0, "other", 20), E)
+
+
+def test_sessions_are_found_without_a_look_at_all_others():
+    sessions, count = share_sessions.ShareSessions(), 2_000
+
+    class Peer:
+        compared = 0
+
+        def __eq__(self, other):
+            Peer.compared += 1
+            return self is other
+
+        __hash__ = object.__hash__
+
+    peers = [Peer() for _ in range(count)]
+    for n, peer in enumerate(peers):
+        sessions.open((f"g{n}", "m"), 0, peer, 10 * count)
+    assert [session.owner for session in sessions.of_connection(peers[7])] == [("g7", "m")]
+    assert Peer.compared < count
+    assert sessions.has_members("g7")
+    sessions.close(("g7", "m"))
+    assert not sessions.has_members("g7")
+    assert sessions.of_connection(peers[7]) == []
+    assert len(sessions) == count - 1

@@ -16,14 +16,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_broker.api.registry import Need, handles
 from klamm_broker.api.transactional_produce import NOT_ADDED, STEP, Verification, may_use, may_write
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.log.steps import Steps
 from klamm_broker.server import heavy, recompression
-from klamm_broker.server.topics import Topic
+from klamm_broker.server.topics import Partition, Topic
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
@@ -85,7 +85,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
-        answer = append_all(conn.broker, data, access=access)
+        appended = append_all(conn.broker, data, access=access)
     else:
         verification = Verification.of(conn.broker, data, version, access)
         if not verification.attempt():
@@ -98,13 +98,13 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
                 correlation_id,
             )
             return None
-        answer = append_all(conn.broker, data, verification, access=access)
+        appended = append_all(conn.broker, data, verification, access=access)
     if data.acks == 0:
-        _close_if_failed(conn, answer)
+        _close_if_failed(conn, appended.answer)
         return None
-    if conn.broker.commits.busy and _parked_until_committed(conn, version, correlation_id, answer):
+    if appended.uncommitted and _parked_until_committed(conn, version, correlation_id, appended):
         return None
-    return (encode_produce_response(correlation_id, version, answer),)
+    return (encode_produce_response(correlation_id, version, appended.answer),)
 
 
 def _straight(
@@ -233,24 +233,21 @@ def _append_held(
     verification: Verification | None = None,
 ) -> None:
     """Finish a request that was held up, even if the connection is gone. One of very many partitions is done in slices."""
-    broker = conn.broker
 
-    def done(answer: Answer) -> None:
+    def done(appended: Appended) -> None:
         try:
             if acks == 0:
-                _close_if_failed(conn, answer)
+                _close_if_failed(conn, appended.answer)
                 slot.resolve(())
-            elif not broker.commits.busy or not _parked_until_committed(
-                conn, version, correlation_id, answer, slot
-            ):
-                slot.resolve((encode_produce_response(correlation_id, version, answer),))
+            elif not _parked_until_committed(conn, version, correlation_id, appended, slot):
+                slot.resolve((encode_produce_response(correlation_id, version, appended.answer),))
         finally:
             conn.go_on()
 
     try:
         data = get()
         acks = data.acks
-        steps = appending(broker, data, verification, access=conn.access)
+        steps = appending(conn.broker, data, verification, access=conn.access)
         if _is_large(data) and (verification is None or verification.allows_steps):
             heavy.run(slot, f"PRODUCE version {version}", steps, done, to_the_end=True)
         else:
@@ -267,6 +264,15 @@ def _is_large(data: ProduceData) -> bool:
 
 
 Answer = list[tuple[TopicKey, list[ProduceResult]]]
+Uncommitted = tuple[list[ProduceResult], int, Partition, int]
+"""A result that waits for the disk: its place in the answer, where its records are, and their end."""
+
+
+class Appended(NamedTuple):
+    """The outcome of a request, and what of it is not committed yet (durability=fsync)."""
+
+    answer: Answer
+    uncommitted: list[Uncommitted]
 
 
 def append_all(
@@ -275,7 +281,7 @@ def append_all(
     verification: Verification | None = None,
     *,
     access: Access | None = None,
-) -> Answer:
+) -> Appended:
     """Append every partition's records, unless rights, the request, the topic or the transaction forbid it."""
     return heavy.finished(appending(broker, data, verification, access=access))
 
@@ -286,7 +292,7 @@ def appending(
     verification: Verification | None = None,
     *,
     access: Access | None = None,
-) -> Steps[Answer]:
+) -> Steps[Appended]:
     """Does what `append_all` does, in steps.
 
     When a transaction ends between two of them, nothing more is written: it would stay open for ever.
@@ -299,13 +305,14 @@ def appending(
     refused = _refused(data)
     now_ms = broker.now_ms()
     answer: Answer = []
+    uncommitted: list[Uncommitted] = []
     for key, partitions in data.topics:
         topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
         refusal = denied
         if denied is None and not may_write(access, topic, key):
             refusal = _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         refusal = refusal or refused or _refused_topic(topic, key, data.acks)
-        results = []
+        results: list[ProduceResult] = []
         for index, records in partitions:
             left -= 1
             if not left:
@@ -325,9 +332,13 @@ def appending(
             else:
                 version = verification.transaction_version
                 result = append(broker, topic, index, records, now_ms, transaction_version=version)
+            if topic is not None and not result.error_code:
+                partition = topic.partitions[index]
+                if partition.log.high_watermark < (end := partition.log.log_end_offset):
+                    uncommitted.append((results, len(results), partition, end))
             results.append(result)
         answer.append((key, results))
-    return answer
+    return Appended(answer, uncommitted)
 
 
 def _close_if_failed(conn: Connection, answer: Answer) -> None:
@@ -342,13 +353,12 @@ def _close_if_failed(conn: Connection, answer: Answer) -> None:
 
 
 def _parked_until_committed(
-    conn: Connection, version: int, correlation_id: int, answer: Answer, parked: Slot | None = None
+    conn: Connection, version: int, correlation_id: int, appended: Appended, parked: Slot | None = None
 ) -> bool:
     """Keep the answer until everything in it is committed (durability=fsync). Returns False if it is committed already.
 
     `parked` is the request's place if it has one.
     """
-    broker = conn.broker
     slot: Slot | None = None
     missing = 0
 
@@ -359,15 +369,11 @@ def _parked_until_committed(
             why = "the record may not be on the disk: it could not be forced to it"
             results[number] = ProduceResult(results[number].partition, error, error_message=why)
         if missing == 0 and slot is not None and not slot.closed:
-            slot.resolve((encode_produce_response(correlation_id, version, answer),))
+            slot.resolve((encode_produce_response(correlation_id, version, appended.answer),))
 
-    for key, results in answer:
-        topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
-        for number, result in enumerate(results):
-            if topic is not None and not result.error_code:
-                partition = topic.partitions[result.partition]
-                missing += 1
-                broker.when_committed(partition, partition.log.log_end_offset, partial(told, results, number))
+    for results, number, partition, end_offset in appended.uncommitted:
+        missing += 1
+        conn.broker.when_committed(partition, end_offset, partial(told, results, number))
     if missing:
         slot = parked or conn.park()
     return slot is not None
@@ -394,6 +400,8 @@ def append(
             index, ErrorCode.INVALID_RECORD, error_message="the request holds no batch for the partition"
         )
     partition = topic.partitions[index]
+    if partition.deleted:  # since an earlier slice of the request
+        return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     metrics = topic.metrics
     metrics.produces += 1
     if transaction_version is None and not mirror:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -24,6 +25,8 @@ DENIALS_MAX: Final = 1000
 """Different denials that are remembered; beyond it the oldest is told of and forgotten."""
 LINES_MAX: Final = 100
 """Lines of denials that a principal has in `PAUSE_S`."""
+REFUSED_MAX: Final = 1000
+"""Lines of refused logins in `PAUSE_S` from all addresses together: whoever has an IPv6 network has addresses without end."""
 TEXT_MAX: Final = 249
 """Characters of a name in a line: the longest name of a topic. A client may ask for names of 32 KB."""
 
@@ -162,14 +165,16 @@ class Denials:
 
 
 class RefusedLogins:
-    """Writes refused logins: `LINES_MAX` of an address in ten seconds, then how many more there were.
+    """Writes refused logins: `LINES_MAX` of an address in ten seconds, `REFUSED_MAX` of all, then how many more there were.
 
     Whoever reaches a listener can cause them.
     """
 
     def __init__(self, later: Later) -> None:
         self._later = later
+        self._written = 0
         self._counts: dict[str, int] = {}
+        self._left_out: Counter[str] = Counter()
 
     def __call__(self, host: str, event: str, **said: object) -> None:
         if not self._counts:
@@ -177,15 +182,19 @@ class RefusedLogins:
         if host not in self._counts and len(self._counts) >= DENIALS_MAX:
             host = "others"
         count = self._counts[host] = self._counts.get(host, 0) + 1
-        if count <= LINES_MAX:
+        if count <= LINES_MAX and self._written < REFUSED_MAX:
+            self._written += 1
             write(event, outcome="refused", **said)
+        else:
+            self._left_out[host] += 1
 
     def close(self) -> None:
         """Tells of those that were only counted."""
-        for host, count in self._counts.items():
-            if count > LINES_MAX:
-                write("refused logins left out", host=host, times=count - LINES_MAX)
+        for host, times in self._left_out.items():
+            write("refused logins left out", host=host, times=times)
         self._counts.clear()
+        self._left_out.clear()
+        self._written = 0
 
 
 def _tell(denial: Denial, times: int) -> None:

@@ -410,6 +410,8 @@ class IncrementalFetch(Fetch):
                 urgent = urgent or known or error == ErrorCode.INCONSISTENT_TOPIC_ID
                 news.append((watched, result))
                 continue
+            if watched in session.errors:  # it can be read again, and what comes to it wakes this fetch
+                session.note_change(watched)
             if result.records is not None:
                 total += result.records.size  # type: ignore[union-attr]  # always a file range here
             elif (result[2], result[4]) == (watched.high_watermark, watched.log_start_offset):

@@ -140,13 +140,13 @@ class Server:
             if listener in opened:
                 continue
             try:
-                addresses = _resolve(listener)
                 if listener.port and listener.port not in freed:
-                    with _bound(*addresses[0], listener.port):
-                        pass
-            except (ListenError, OSError) as e:
-                why = str(_listen_error(listener, listener.port, e)) if isinstance(e, OSError) else str(e)
-                raise invalid("listeners", str(listener), why) from None
+                    for sock in _sockets_of(listener):
+                        sock.close()
+                else:
+                    _resolve(listener)
+            except ListenError as e:
+                raise invalid("listeners", str(listener), str(e)) from None
 
     def _reconfigure(self) -> None:
         """Open and close listeners as the configuration says now. Connections of those that are gone end after a moment."""
@@ -232,21 +232,10 @@ class Server:
         self.refused_logins.close()
 
     def _bind_one(self, listener: Listener) -> None:
-        """Bind one socket per address of the host (`localhost` has two). The first one decides about port 0."""
-        port = listener.port
-        addresses = _resolve(listener)
-        for family, host in addresses:
-            try:
-                sock = _bound(family, host, port)
-                sock.listen(self.broker.config["socket.listen.backlog.size"])
-            except OSError as e:
-                taken = e.errno == errno.EADDRINUSE and listener.port != 0
-                if family == socket.AF_INET6 and len(addresses) > 1 and not taken:
-                    continue  # a name with two addresses on a machine without IPv6: the other one serves
-                raise _listen_error(listener, port, e) from e
-            port = sock.getsockname()[1]
-            self._sockets.append((sock, listener))
-        self._ports[listener.name] = port
+        """Listen on all addresses of a listener. Raises ListenError, and then listens on none of them."""
+        sockets = _sockets_of(listener, backlog=self.broker.config["socket.listen.backlog.size"])
+        self._sockets += [(sock, listener) for sock in sockets]
+        self._ports[listener.name] = sockets[-1].getsockname()[1]
 
     # ---- connections
 
@@ -380,6 +369,30 @@ def _discard(connection: Connection) -> None:
         return
     if n == 0:
         connection.close("the broker stops", level=logging.DEBUG)
+
+
+def _sockets_of(listener: Listener, *, backlog: int | None = None) -> list[socket.socket]:
+    """Returns one socket per address of the host (`localhost` has two); with a `backlog` they listen.
+
+    The first one decides about port 0. Raises ListenError, and then leaves none behind.
+    """
+    addresses, port = _resolve(listener), listener.port
+    made: list[socket.socket] = []
+    for family, host in addresses:
+        try:
+            sock = _bound(family, host, port)
+            made.append(sock)
+            if backlog is not None:
+                sock.listen(backlog)
+        except OSError as e:
+            taken = e.errno == errno.EADDRINUSE and listener.port != 0
+            if family == socket.AF_INET6 and len(addresses) > 1 and not taken:
+                continue  # a name with two addresses on a machine without IPv6: the other one serves
+            for sock in made:
+                sock.close()
+            raise _listen_error(listener, port, e) from e
+        port = sock.getsockname()[1]
+    return made
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ Pure. A session's epoch rises with each request; a request with another epoch is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
@@ -53,6 +54,8 @@ class ShareSessions:
 
     def __init__(self) -> None:
         self._sessions: dict[Owner, ShareSession] = {}
+        self._of_connection: dict[Hashable, dict[Owner, ShareSession]] = {}
+        self._of_group: Counter[str] = Counter()
         self.evictions = 0
         self.partitions = 0
 
@@ -60,7 +63,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def has_members(self, group_id: str) -> bool:
-        return any(owner[0] == group_id for owner in self._sessions)
+        return self._of_group[group_id] > 0
 
     def get(self, owner: Owner) -> ShareSession | None:
         return self._sessions.get(owner)
@@ -71,16 +74,18 @@ class ShareSessions:
         Returns SHARE_SESSION_LIMIT_REACHED when there are too many sessions, or partitions in them. The last one then goes on.
         """
         before = self._sessions.get(owner)
-        others = [session for session in self._sessions.values() if session is not before]
+        own = self._of_connection.get(connection, {})
         partitions = self.partitions - (0 if before is None else len(before.partitions))
         if (
-            sum(session.connection == connection for session in others) >= max(1, limit // CONNECTION_SHARE)
-            or len(others) >= limit
+            len(own) - (owner in own) >= max(1, limit // CONNECTION_SHARE)
+            or len(self._sessions) - (before is not None) >= limit
             or partitions + count > PARTITIONS_MAX
         ):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         self.close(owner)
         session = self._sessions[owner] = ShareSession(owner, connection)
+        self._of_connection.setdefault(connection, {})[owner] = session
+        self._of_group[owner[0]] += 1
         if before is not None:
             session.held = before.held
         return session
@@ -118,7 +123,14 @@ class ShareSessions:
         session = self._sessions.pop(owner, None)
         if session is not None:
             self.partitions -= len(session.partitions)
+            self._of_group[owner[0]] -= 1
+            if not self._of_group[owner[0]]:
+                del self._of_group[owner[0]]
+            own = self._of_connection[session.connection]
+            del own[owner]
+            if not own:
+                del self._of_connection[session.connection]
         return session
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
-        return [s for s in self._sessions.values() if s.connection == connection]
+        return list(self._of_connection.get(connection, {}).values())
