@@ -22,8 +22,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from support.broker import new_name
 from support.registry_process import RegistryProcess
 from support.rest_proxy_process import RestProxyProcess
-from support.secure_kafka import SecureKafka, property_
+from support.secure_broker import SecureBroker
+from support.secure_kafka import SecureKafka, jaas, property_, trust
 
+from klamm.restproxy import v3_shapes as shapes
 from klamm.security.authority import make_authority, make_server
 from klamm.testing import EmbeddedBroker
 from klamm.web.passwords import hash_password
@@ -274,8 +276,100 @@ def test_two_instances_share_a_topic_and_one_takes_over(running: Any, proxy: Res
     proxy.ask("DELETE", second)
 
 
-def test_tls_and_logins_before_and_behind_the_proxy(running: Any, tmp_path: Path) -> None:
-    """HTTPS with a users file in front; at Apache's broker SASL_SSL with SCRAM behind, for producer, consumers and admin alike."""
+def test_settings_of_all_brokers_and_of_several_topics(
+    running: Any, proxy: RestProxyProcess, cluster: str
+) -> None:
+    name, all_brokers = "log.cleaner.threads", f"{cluster}/broker-configs"
+    assert name not in {each["name"] for each in proxy.ask("GET", all_brokers)[1]["data"]}
+    assert proxy.ask("PUT", f"{all_brokers}/{name}", {"value": "2"}, kind=JSON) == (204, None)
+    [held] = [each for each in proxy.ask("GET", all_brokers)[1]["data"] if each["name"] == name]
+    assert (held["kind"], held["config_type"], held["name"], held["value"], held["source"]) == (
+        "KafkaClusterConfig", "BROKER", name, "2", "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    )  # fmt: skip
+    assert proxy.ask("GET", held["metadata"]["self"])[1] == held
+    of_brokers = proxy.ask("GET", f"{cluster}/brokers/-/configs")[1]["data"]
+    assert {(each["kind"], each["value"]) for each in of_brokers if each["name"] == name} == {
+        ("KafkaBrokerConfig", "2")
+    }
+    wrong = {"data": [{"name": name, "value": "x"}], "validate_only": True}
+    assert proxy.ask("POST", f"{all_brokers}:alter", wrong, kind=JSON)[0] == 400
+    checked = {"data": [{"name": name, "value": "1"}], "validate_only": True}
+    assert proxy.ask("POST", f"{all_brokers}:alter", checked, kind=JSON) == (204, None)
+    assert proxy.ask("GET", f"{all_brokers}/{name}")[1]["value"] == "2"
+    assert proxy.ask("DELETE", f"{all_brokers}/{name}") == (204, None)
+    assert proxy.ask("GET", f"{all_brokers}/{name}")[0] == 404
+
+    one, two, none = new_topic(running), new_topic(running), new_name("none")
+    change = [{"name": "retention.ms", "value": "1000"}]
+    bad = [{"name": "retention.ms", "value": "never"}]
+    asked = {"data": [{"topic_name": one, "configs": change}, {"topic_name": two, "configs": bad}, {"topic_name": none, "configs": change}]}  # fmt: skip
+    status, told = proxy.ask("POST", f"{cluster}/topics/-/configs:alter", asked, kind=JSON)
+    assert status == 207
+    assert [(each["topic_name"], each["error_code"]) for each in told["failures"]] == [
+        (two, 40002),
+        (none, 40403),
+    ]
+    listed = proxy.ask("GET", f"{cluster}/topics/-/configs")[1]["data"]
+    found = {each["topic_name"]: each["value"] for each in listed if each["name"] == "retention.ms"}
+    assert found[one] == "1000"
+    assert found[two] != "1000"
+    assert (
+        proxy.ask("POST", f"{cluster}/topics/-/configs:alter", {"data": asked["data"][:1] * 2}, kind=JSON)[0]
+        == 422
+    )
+
+
+def test_offsets_replicas_and_reassignments(running: Any, proxy: RestProxyProcess, cluster: str) -> None:
+    topic = new_topic(running, 2)
+    proxy.produce(topic, "json", [{"value": 1, "partition": 1}, {"value": 2, "partition": 1}])
+    here = f"{cluster}/topics/{topic}/partitions"
+    shown = proxy.ask("GET", f"{here}/1/offset")[1]
+    assert (shown["kind"], shown["earliest_offset"], shown["latest_offset"]) == ("KafkaPartition", 0, 2)
+    assert "earliest_offset" not in proxy.ask("GET", f"{here}/1/offset?offset_type=latest")[1]
+    assert proxy.ask("GET", f"{here}/1/offset?offset_type=newest")[0] == 400
+    assert proxy.ask("GET", f"{here}/2/offset")[0] == 404
+    broker = proxy.ask("GET", f"{cluster}/brokers")[1]["data"][0]
+    replicas = proxy.ask("GET", broker["partition_replicas"]["related"])[1]["data"]
+    assert {each["partition_id"] for each in replicas if each["topic_name"] == topic} == {0, 1}
+    for related in (proxy.ask("GET", cluster)[1], proxy.ask("GET", f"{cluster}/topics/{topic}")[1]):
+        status, moving = proxy.ask("GET", related["partition_reassignments"]["related"])
+        assert (status, moving["kind"], moving["data"]) == (200, "KafkaReassignmentList", [])
+    assert proxy.ask("GET", f"{here}/0/reassignment")[0] == 404
+    group = new_name("g")
+    consumer = proxy.consumer(group, "json")
+    proxy.ask("POST", f"{consumer}/subscription", {"topics": [topic]})
+    proxy.read(consumer, "json", 2)
+    [member] = proxy.ask("GET", f"{cluster}/consumer-groups/{group}/consumers")[1]["data"]
+    assigned = proxy.ask("GET", member["assignments"]["related"])[1]["data"]
+    assert [proxy.ask("GET", each["metadata"]["self"])[1] for each in assigned] == assigned
+    assert len(assigned) == 2
+    assert proxy.ask("GET", assigned[0]["metadata"]["self"] + "9")[0] == 404
+    proxy.ask("DELETE", consumer)
+
+
+def test_a_reassignment_tells_what_is_added_and_removed() -> None:
+    shown = shapes.reassignment(shapes.Links("http://x", "c"), "t", 3, [2], [1])
+    assert shown["metadata"]["self"] == "http://x/v3/clusters/c/topics/t/partitions/3/reassignment"
+    assert (shown["adding_replicas"], shown["removing_replicas"]) == ([2], [1])
+    assert shown["replicas"]["related"].endswith("/topics/t/partitions/3/replicas")
+
+
+@pytest.fixture
+def behind(running: Any, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Client settings of a listener with SASL_SSL, at Apache's broker and at ours."""
+    if isinstance(running, SecureKafka):
+        yield running.connection("SASL_SSL")
+        return
+    with SecureBroker(tmp_path / "secured") as ours:
+        ours.add_user()
+        login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas("SCRAM-SHA-512")}
+        yield {
+            "bootstrap.servers": f"localhost:{ours.tls_port}", "security.protocol": "SASL_SSL", **trust(), **login,
+        }  # fmt: skip
+
+
+def test_tls_and_logins_before_and_behind_the_proxy(behind: dict[str, str], tmp_path: Path) -> None:
+    """HTTPS with a users file in front; SASL_SSL with SCRAM behind, for producer, consumers and admin alike."""
     now = dt.datetime.now(dt.UTC)
     authority = make_authority("us", now)
     made = make_server(authority, ["127.0.0.1"], now)
@@ -287,11 +381,8 @@ def test_tls_and_logins_before_and_behind_the_proxy(running: Any, tmp_path: Path
         "listeners.https.ssl.keystore.location": str(tmp_path / "server.pem"),
         "rest.auth.file": str(tmp_path / "users.toml"),
     }
-    address = bootstrap_of(running)
-    if isinstance(running, SecureKafka):
-        props = running.connection("SASL_SSL")
-        address = props.pop("bootstrap.servers")
-        more |= {f"client.{key}": property_(value) for key, value in props.items()}
+    address = behind.pop("bootstrap.servers")
+    more |= {f"client.{key}": property_(value) for key, value in behind.items()}
     proxy = RestProxyProcess(address, tmp_path / "proxy", **more)
     proxy.over_tls()
     context = ssl.create_default_context(cadata=authority.certificate.decode())

@@ -20,9 +20,12 @@ from support.klamm import klamm
 from support.rest_proxy_process import RestProxyProcess
 
 from klamm.restproxy.config import definition
+from klamm.restproxy.costs import NAMES
+from klamm.restproxy.endpoints import V2_ENDPOINTS, V3_ENDPOINTS
 from klamm.restproxy.errors import ProxyError
 from klamm.restproxy.rate_limits import Bucket, RateLimits
 from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, parse
 
 JSON = "application/json"
@@ -94,6 +97,47 @@ def test_a_request_waits_for_its_permits_as_long_as_it_may() -> None:
     held = limits(**{"rate.limit.enable": "true", "rate.limit.per.cluster.permits.per.sec": 2})
     assert [code(lambda: held.request(0.0, of_cluster=True)) for _ in range(4)] == [0, 0, 0, 429006]
     assert code(lambda: held.request(0.0, of_cluster=False)) == 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "handler", "headers", "told"),
+    [
+        ("", "list_brokers", {}, 3),
+        ("api.v3.brokers.*=2, api.v3.brokers.list=5", "list_brokers", {}, 5),
+        ("api.v3.brokers.*=2, api.v3.brokers.list=5", "get_broker", {}, 2),
+        ("api.v3.brokers.list=0", "list_brokers", {}, 0),
+        ("api.v2.produce-to-topic.json-schema=7", "produce", {"Content-Type": "application/vnd.kafka.jsonschema.v2+json"}, 7),
+        ("api.v2.consumers.consume-avro=7", "read_records", {"Accept": "application/vnd.kafka.json.v2+json"}, 3),
+        ("api.v2.consumers.*=4", "read_records", {}, 4),
+        ("api.v3.partitions.list.offsets=6", "get_partition_offsets", {}, 6),
+        ("api.v3.brokers.list=9", "get_root", {}, 3),
+    ],
+)  # fmt: skip
+def test_each_endpoint_costs_what_confluents_name_of_it_says(
+    costs: str, handler: str, headers: dict[str, str], told: int
+) -> None:
+    held = limits(**{"rate.limit.costs": costs, "rate.limit.default.cost": 3})
+    assert held.cost(handler, headers) == told
+
+
+def test_every_endpoint_has_a_name_for_its_cost() -> None:
+    handlers = {each.handler.__name__ for each in (*V2_ENDPOINTS, *V3_ENDPOINTS)}
+    assert handlers == set(NAMES)
+    assert len(handlers) == len(V2_ENDPOINTS) + len(V3_ENDPOINTS)
+
+
+@pytest.mark.parametrize(
+    ("costs", "why"), [("api.v3.brokers.list", "must be NAME=COST"), ("api.v3.brokers.lists=1", "no endpoint"), ("api.v3.brokers.list=-1", "NAME=COST")]
+)  # fmt: skip
+def test_a_wrong_cost_is_told(costs: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        limits(**{"rate.limit.costs": costs})
+
+
+def test_a_request_without_cost_never_waits() -> None:
+    held = limits(**{"rate.limit.enable": "true", "rate.limit.permits.per.sec": 1})
+    assert {code(lambda: held.request(0.0, of_cluster=False, cost=0)) for _ in range(9)} == {0}
+    assert [code(lambda: held.request(0.0, of_cluster=False, cost=3)) for _ in range(2)] == [0, 429005]
 
 
 def test_a_proxy_refuses_what_is_too_much_and_goes_on(broker: EmbeddedBroker, tmp_path: Path) -> None:

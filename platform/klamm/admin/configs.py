@@ -111,13 +111,19 @@ async def describe_config(
 
 
 async def alter_config(
-    admin: Admin, resource: Resource, name: str, *, put: Mapping[str, str], delete: Sequence[str]
+    admin: Admin,
+    resource: Resource,
+    name: str,
+    *,
+    put: Mapping[str, str],
+    delete: Sequence[str],
+    validate_only: bool = False,
 ) -> None:
-    """Set and delete settings at once; a broker refuses all or none. Raises AdminError."""
+    """Set and delete settings at once, or only have them checked; a broker refuses all or none. Raises AdminError."""
     changes = [AlterableConfig(name=k, config_operation=_DELETE, value="") for k in delete]
     changes += [AlterableConfig(name=k, config_operation=_SET, value=v) for k, v in put.items()]
     wanted = AlterConfigsResource(resource_type=int(resource), resource_name=name, configs=changes)
-    request = IncrementalAlterConfigsRequest(resources=[wanted])
+    request = IncrementalAlterConfigsRequest(resources=[wanted], validate_only=validate_only)
 
     async def attempt() -> None:
         if resource in _SELF_ANSWERED and name:

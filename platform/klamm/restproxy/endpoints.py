@@ -6,7 +6,17 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from klamm.restproxy import formats, shapes, v3, v3_acls, v3_batches, v3_groups, v3_records
+from klamm.restproxy import (
+    formats,
+    shapes,
+    v3,
+    v3_acls,
+    v3_batches,
+    v3_configs,
+    v3_groups,
+    v3_more,
+    v3_records,
+)
 from klamm.restproxy import v2_consumers as c
 from klamm.restproxy import v2_produce as p
 from klamm.restproxy import v2_topics as t
@@ -48,6 +58,11 @@ READ: Final = (
     Query(name="max_bytes", about="The most bytes of keys and values."),
 )
 ASYNC: Final = (Query(name="async", about="true: do not wait for the commit.", values=("true", "false")),)
+OFFSET_TYPE: Final = (
+    Query(
+        name="offset_type", about="The offsets to show.", values=("earliest", "latest", "earliest_and_latest")
+    ),
+)
 ACLS: Final = tuple(Query(name=name, about="Only ACLs with this.") for name in v3_acls.FIELDS)
 
 
@@ -115,19 +130,33 @@ V2_ENDPOINTS: Final = (
 
 ONE, MANY = shapes.Resource, shapes.Resources
 CONFIGS: Final = TOPIC + "/configs"
+OF_ALL: Final = CLUSTER + "/broker-configs"
 OF_BROKER: Final = f"{CLUSTER}/brokers/{BROKER}/configs"
 V3_ENDPOINTS: Final = (
     _v3("GET", "/v3/clusters", v3.list_clusters, ANY, MANY),
     _v3("GET", CLUSTER, v3.get_cluster, ANY, ONE),
     _v3("GET", CLUSTER + "/brokers", v3.list_brokers, VIEW, MANY),
     _v3("GET", f"{CLUSTER}/brokers/{BROKER}", v3.get_broker, VIEW, ONE),
-    _v3("GET", OF_BROKER, v3.list_broker_configs, VIEW, MANY),
-    _v3("POST", OF_BROKER + ":alter", v3.alter_broker_configs, ADMINISTER, None, body=shapes.Changes, status=204),
-    _v3("GET", OF_BROKER + "/{name}", v3.get_broker_config, VIEW, ONE),
-    _v3("PUT", OF_BROKER + "/{name}", v3.put_broker_config, ADMINISTER, None, body=shapes.Value, status=204),
-    _v3("DELETE", OF_BROKER + "/{name}", v3.delete_broker_config, ADMINISTER, None, status=204),
+    _v3("GET", OF_ALL, v3_configs.list_cluster_configs, VIEW, MANY),
+    _v3("POST", OF_ALL + ":alter", v3_configs.alter_cluster_configs, ADMINISTER, None, body=shapes.Changes, status=204),
+    _v3("GET", OF_ALL + "/{name}", v3_configs.get_cluster_config, VIEW, ONE),
+    _v3("PUT", OF_ALL + "/{name}", v3_configs.put_cluster_config, ADMINISTER, None, body=shapes.Value, status=204),
+    _v3("DELETE", OF_ALL + "/{name}", v3_configs.delete_cluster_config, ADMINISTER, None, status=204),
+    _v3("GET", CLUSTER + "/brokers/-/configs", v3_configs.list_all_brokers_configs, VIEW, MANY),
+    _v3("GET", f"{CLUSTER}/brokers/{BROKER}/partition-replicas", v3_more.list_replicas_of_broker, VIEW, MANY),
+    _v3("GET", OF_BROKER, v3_configs.list_broker_configs, VIEW, MANY),
+    _v3("POST", OF_BROKER + ":alter", v3_configs.alter_broker_configs, ADMINISTER, None, body=shapes.Changes, status=204),
+    _v3("GET", OF_BROKER + "/{name}", v3_configs.get_broker_config, VIEW, ONE),
+    _v3("PUT", OF_BROKER + "/{name}", v3_configs.put_broker_config, ADMINISTER, None, body=shapes.Value, status=204),
+    _v3("DELETE", OF_BROKER + "/{name}", v3_configs.delete_broker_config, ADMINISTER, None, status=204),
     _v3("GET", CLUSTER + "/topics", v3.list_topics_v3, ANY, MANY),
     _v3("POST", CLUSTER + "/topics", v3.create_topic_v3, Access.NAMED, ONE, body=shapes.TopicGiven, status=201),
+    _v3("GET", CLUSTER + "/topics/-/configs", v3_configs.list_all_topics_configs, ANY, MANY),
+    _v3(
+        "POST", CLUSTER + "/topics/-/configs:alter", v3_configs.alter_topics_configs, Access.NAMED, shapes.Failures,
+        body=shapes.ChangesOfTopics, status=207,
+    ),
+    _v3("GET", CLUSTER + "/topics/-/partitions/-/reassignment", v3_more.list_reassignments, VIEW, MANY),
     _v3("GET", TOPIC, v3.get_topic, VIEW, ONE),
     _v3("PATCH", TOPIC, v3.update_topic, ADMINISTER, ONE, body=shapes.Count),
     _v3("DELETE", TOPIC, v3.delete_topic, ADMINISTER, None, status=204),
@@ -140,16 +169,22 @@ V3_ENDPOINTS: Final = (
     _v3("GET", f"{TOPIC}/partitions/{PARTITION}", v3.get_partition, VIEW, ONE),
     _v3("GET", f"{TOPIC}/partitions/{PARTITION}/replicas", v3.list_replicas, VIEW, MANY),
     _v3("GET", f"{TOPIC}/partitions/{PARTITION}/replicas/{BROKER}", v3.get_replica, VIEW, ONE),
-    _v3("GET", CONFIGS, v3.list_configs, VIEW, MANY),
-    _v3("POST", CONFIGS + ":alter", v3.alter_configs, ADMINISTER, None, body=shapes.Changes, status=204),
-    _v3("GET", CONFIGS + "/{name}", v3.get_config, VIEW, ONE),
-    _v3("PUT", CONFIGS + "/{name}", v3.put_config, ADMINISTER, None, body=shapes.Value, status=204),
-    _v3("DELETE", CONFIGS + "/{name}", v3.delete_config, ADMINISTER, None, status=204),
+    _v3("GET", TOPIC + "/partitions/-/reassignment", v3_more.list_reassignments_of_topic, VIEW, MANY),
+    _v3("GET", f"{TOPIC}/partitions/{PARTITION}/reassignment", v3_more.get_reassignment, VIEW, ONE),
+    _v3("GET", f"{TOPIC}/partitions/{PARTITION}/offset", v3_more.get_partition_offsets, VIEW, ONE, query=OFFSET_TYPE),
+    _v3("GET", CONFIGS, v3_configs.list_configs, VIEW, MANY),
+    _v3("POST", CONFIGS + ":alter", v3_configs.alter_configs, ADMINISTER, None, body=shapes.Changes, status=204),
+    _v3("GET", CONFIGS + "/{name}", v3_configs.get_config, VIEW, ONE),
+    _v3("PUT", CONFIGS + "/{name}", v3_configs.put_config, ADMINISTER, None, body=shapes.Value, status=204),
+    _v3("DELETE", CONFIGS + "/{name}", v3_configs.delete_config, ADMINISTER, None, status=204),
     _v3("GET", CLUSTER + "/consumer-groups", v3_groups.list_consumer_groups, VIEW, MANY),
     _v3("GET", GROUP, v3_groups.get_consumer_group, Access.VIEW, ONE),
     _v3("GET", GROUP + "/consumers", v3_groups.list_consumers, VIEW, MANY),
     _v3("GET", GROUP + "/consumers/{consumer}", v3_groups.get_consumer, VIEW, ONE),
     _v3("GET", GROUP + "/consumers/{consumer}/assignments", v3_groups.list_assignments, VIEW, MANY),
+    _v3(
+        "GET", f"{GROUP}/consumers/{{consumer}}/assignments/{{topic}}/partitions/{PARTITION}", v3_groups.get_assignment, VIEW, ONE,
+    ),
     _v3("GET", GROUP + "/lags", v3_groups.list_lags, VIEW, MANY),
     _v3("GET", f"{GROUP}/lags/{{topic}}/partitions/{PARTITION}", v3_groups.get_lag, VIEW, ONE),
     _v3("GET", GROUP + "/lag-summary", v3_groups.get_lag_summary, VIEW, ONE),

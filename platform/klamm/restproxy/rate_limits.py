@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from klamm.restproxy.costs import COSTS, check_costs, cost_of, parse_costs
 from klamm.restproxy.errors import ProxyError
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 
@@ -51,7 +52,7 @@ class RateLimits:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.refused = 0
         self._timeout_s = values[f"{ALL}timeout.ms"] / 1000
-        self._cost = values[f"{ALL}default.cost"]
+        self.cost = cost_of(parse_costs(values[COSTS]), values[f"{ALL}default.cost"])
         self._produce: list[tuple[Bucket, bool, int]] = []
         self._requests: list[tuple[Bucket, int]] = []
         if values[f"{PRODUCE}enabled"]:
@@ -75,13 +76,14 @@ class RateLimits:
         for bucket, of_bytes, _ in self._produce:
             bucket.take(size if of_bytes else 1, now_s)
 
-    def request(self, now_s: float, *, of_cluster: bool) -> float:
-        """Count a request, and return the time that it has to wait. Raises ProxyError 429 where that is too long."""
+    def request(self, now_s: float, *, of_cluster: bool, cost: int = 1) -> float:
+        """Count a request, and return the time that it has to wait; one without cost never waits. Raises ProxyError 429 where that is too long."""
+        if not cost:
+            return 0.0
         held = self._requests if of_cluster else self._requests[:1]
         waits = [self._check(bucket, code, now_s, self._timeout_s) for bucket, code in held]
-        if self._cost:
-            for bucket, _ in held:
-                bucket.take(self._cost, now_s)
+        for bucket, _ in held:
+            bucket.take(cost, now_s)
         return max(waits, default=0.0)
 
     def _check(self, bucket: Bucket, code: int, now_s: float, timeout_s: float) -> float:
@@ -121,11 +123,20 @@ def define(d: ConfigDef) -> None:
         f"{ALL}enable", Type.BOOLEAN, False, importance=Importance.LOW,
         documentation="Whether requests of v2 and v3 are limited; a request that has to wait longer than rate.limit.timeout.ms is answered 429.",
     )  # fmt: skip
+    d.define(
+        COSTS, Type.STRING, "", validator=check_costs, importance=Importance.LOW,
+        documentation="The permits of some requests: NAME=COST, separated by commas, as api.v3.clusters.*=1,api.v3.brokers.list=2; 0: no limit.",
+    )  # fmt: skip
     for name, default, low, text in (
         ("permits.per.sec", 50, 1, "The permits of a second for all requests."),
         ("per.cluster.permits.per.sec", 50, 1, "The permits of a second for requests below /v3/clusters/ID."),
         ("timeout.ms", 0, 0, "The longest time that a request waits for its permits."),
-        ("default.cost", 1, 0, "The permits that a request takes; 0: no limit."),
+        (
+            "default.cost",
+            1,
+            0,
+            "The permits that a request takes where rate.limit.costs says nothing; 0: no limit.",
+        ),
     ):
         d.define(
             f"{ALL}{name}",

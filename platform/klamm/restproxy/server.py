@@ -116,8 +116,11 @@ class RestProxy:
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path.startswith(_LIMITED):
-                wait_s = self._proxy.limits.request(
-                    time.monotonic(), of_cluster=request.path.startswith(_OF_CLUSTER)
+                limits = self._proxy.limits
+                wait_s = limits.request(
+                    time.monotonic(),
+                    of_cluster=request.path.startswith(_OF_CLUSTER),
+                    cost=limits.cost(request.match_info.handler.__name__, request.headers),
                 )
                 if wait_s:
                     await asyncio.sleep(wait_s)

@@ -180,9 +180,38 @@ class Change(TypedDict):
 
 
 class Changes(TypedDict):
-    """Changes that are made together."""
+    """Changes that are made together, or only checked."""
 
     data: list[Change]
+    validate_only: NotRequired[bool | None]
+
+
+class ChangesOfTopic(TypedDict):
+    """Changes of a topic's settings."""
+
+    topic_name: str
+    configs: list[Change]
+
+
+class ChangesOfTopics(TypedDict):
+    """Changes of several topics, or only their check."""
+
+    data: list[ChangesOfTopic]
+    validate_only: NotRequired[bool | None]
+
+
+class TopicFailure(TypedDict):
+    """A topic whose changes were refused."""
+
+    topic_name: str
+    error_code: int
+    message: str
+
+
+class Failures(TypedDict):
+    """The topics whose changes were refused."""
+
+    failures: list[TopicFailure]
 
 
 class AclGiven(TypedDict):

@@ -10,7 +10,6 @@ from typing import Any, Final
 from aiohttp import web
 
 from klamm.admin.client import Admin
-from klamm.admin.configs import Entry, Resource, alter_config, describe_config
 from klamm.admin.errors import AdminError
 from klamm.admin.nodes import Broker, ClusterFacts, describe_cluster
 from klamm.admin.topics import (
@@ -35,7 +34,6 @@ from klamm.web.http import empty, json_response
 JSON: Final = ("application/json",)
 KNOWN_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Pauses before a topic that was made is asked for again."""
-_OPERATIONS: Final = ("SET", "DELETE")
 
 
 def links_of(request: web.Request) -> Links:
@@ -82,7 +80,7 @@ async def list_brokers(request: web.Request) -> web.Response:
     )
 
 
-def _broker(request: web.Request, facts: ClusterFacts) -> Broker:
+def known_broker(request: web.Request, facts: ClusterFacts) -> Broker:
     number = int(request.match_info["broker"])
     found = next((each for each in facts.brokers if each.id == number), None)
     if found is None:
@@ -93,7 +91,7 @@ def _broker(request: web.Request, facts: ClusterFacts) -> Broker:
 async def get_broker(request: web.Request) -> web.Response:
     """Show a broker."""
     facts, links = await _facts(request)
-    return json_response(shapes.broker(links, _broker(request, facts)))
+    return json_response(shapes.broker(links, known_broker(request, facts)))
 
 
 # ---- topics
@@ -107,14 +105,14 @@ async def list_topics_v3(request: web.Request) -> web.Response:
     return json_response(links.listed("KafkaTopic", shown, "topics"))
 
 
-async def _topic(admin: Admin, request: web.Request) -> Topic:
+async def asked_topic(admin: Admin, request: web.Request) -> Topic:
     return (await describe_topics(admin, [request.match_info["topic"]]))[0]
 
 
 async def get_topic(request: web.Request) -> web.Response:
     """Show a topic."""
     async with asking(request) as (admin, links):
-        return json_response(shapes.topic(links, await _topic(admin, request)))
+        return json_response(shapes.topic(links, await asked_topic(admin, request)))
 
 
 async def _made_topic(admin: Admin, name: str) -> Topic:
@@ -182,7 +180,7 @@ async def update_topic(request: web.Request) -> web.Response:
         raise unprocessable("partitions_count is needed")
     async with asking(request) as (admin, links):
         await create_partitions(admin, {request.match_info["topic"]: count})
-        return json_response(shapes.topic(links, await _topic(admin, request)))
+        return json_response(shapes.topic(links, await asked_topic(admin, request)))
 
 
 async def delete_topic(request: web.Request) -> web.Response:
@@ -195,14 +193,14 @@ async def delete_topic(request: web.Request) -> web.Response:
 async def list_partitions(request: web.Request) -> web.Response:
     """List the partitions of a topic."""
     async with asking(request) as (admin, links):
-        found = await _topic(admin, request)
+        found = await asked_topic(admin, request)
     shown = (shapes.partition(links, found.name, each) for each in found.partitions)
     return json_response(links.listed("KafkaPartition", shown, "topics", found.name, "partitions"))
 
 
-async def _partition(admin: Admin, request: web.Request) -> Partition:
+async def asked_partition(admin: Admin, request: web.Request) -> Partition:
     number = requests.partition_of(request)
-    topic = await _topic(admin, request)
+    topic = await asked_topic(admin, request)
     found = next((each for each in topic.partitions if each.number == number), None)
     if found is None:
         raise ProxyError(404, f"Partition {number} cannot be found.")
@@ -212,7 +210,7 @@ async def _partition(admin: Admin, request: web.Request) -> Partition:
 async def get_partition(request: web.Request) -> web.Response:
     """Show a partition of a topic."""
     async with asking(request) as (admin, links):
-        found = await _partition(admin, request)
+        found = await asked_partition(admin, request)
     return json_response(shapes.partition(links, request.match_info["topic"], found))
 
 
@@ -220,7 +218,7 @@ async def list_replicas(request: web.Request) -> web.Response:
     """List the replicas of a partition."""
     name = request.match_info["topic"]
     async with asking(request) as (admin, links):
-        found = await _partition(admin, request)
+        found = await asked_partition(admin, request)
     shown = (shapes.replica(links, name, found, each) for each in found.replicas)
     path = ("topics", name, "partitions", found.number, "replicas")
     return json_response(links.listed("KafkaReplica", shown, *path))
@@ -230,118 +228,7 @@ async def get_replica(request: web.Request) -> web.Response:
     """Show a replica of a partition."""
     name, broker = request.match_info["topic"], int(request.match_info["broker"])
     async with asking(request) as (admin, links):
-        found = await _partition(admin, request)
+        found = await asked_partition(admin, request)
     if broker not in found.replicas:
         raise ProxyError(404, f"Replica {broker} cannot be found.")
     return json_response(shapes.replica(links, name, found, broker))
-
-
-# ---- settings
-
-
-class _Of:
-    """The thing in a request's path that has settings: a topic or a broker."""
-
-    def __init__(self, request: web.Request) -> None:
-        path = request.match_info
-        self.word = "topic" if "topic" in path else "broker"
-        self.resource = Resource.TOPIC if self.word == "topic" else Resource.BROKER
-        self.name = path[self.word]
-        self.kind = f"Kafka{self.word.title()}Config"
-
-    @property
-    def shown(self) -> object:
-        return self.name if self.word == "topic" else int(self.name)
-
-
-async def _settings(admin: Admin, request: web.Request, of: _Of) -> list[Entry]:
-    if of.word == "broker":
-        _broker(request, await describe_cluster(admin))
-    return await describe_config(admin, of.resource, of.name)
-
-
-async def list_configs(request: web.Request) -> web.Response:
-    """List the settings of a topic."""
-    of = _Of(request)
-    async with asking(request) as (admin, links):
-        found = await _settings(admin, request, of)
-    shown = (shapes.config(links, of.kind, of.word, of.shown, each) for each in found)
-    return json_response(links.listed(of.kind, shown, f"{of.word}s", of.name, "configs"))
-
-
-async def list_broker_configs(request: web.Request) -> web.Response:
-    """List the settings of a broker."""
-    return await list_configs(request)
-
-
-async def get_config(request: web.Request) -> web.Response:
-    """Show a setting of a topic."""
-    of, name = _Of(request), request.match_info["name"]
-    async with asking(request) as (admin, links):
-        found = await _settings(admin, request, of)
-    entry = next((each for each in found if each.name == name), None)
-    if entry is None:
-        raise ProxyError(404, f"Config {name} cannot be found for {of.word} {of.name}.")
-    return json_response(shapes.config(links, of.kind, of.word, of.shown, entry))
-
-
-async def get_broker_config(request: web.Request) -> web.Response:
-    """Show a setting of a broker."""
-    return await get_config(request)
-
-
-async def put_config(request: web.Request) -> web.Response:
-    """Change a setting of a topic."""
-    of = _Of(request)
-    body = requests.known(await requests.read_object(request, JSON), ("value",))
-    value = requests.text(body, "value")
-    if value is None:
-        raise unprocessable("value is needed; DELETE takes a setting back")
-    async with asking(request) as (admin, _):
-        await alter_config(admin, of.resource, of.name, put={request.match_info["name"]: value}, delete=[])
-    return empty(204)
-
-
-async def put_broker_config(request: web.Request) -> web.Response:
-    """Change a setting of a broker."""
-    return await put_config(request)
-
-
-async def delete_config(request: web.Request) -> web.Response:
-    """Take a setting of a topic back to its default."""
-    of = _Of(request)
-    async with asking(request) as (admin, _):
-        await alter_config(admin, of.resource, of.name, put={}, delete=[request.match_info["name"]])
-    return empty(204)
-
-
-async def delete_broker_config(request: web.Request) -> web.Response:
-    """Take a setting of a broker back to its default."""
-    return await delete_config(request)
-
-
-async def alter_configs(request: web.Request) -> web.Response:
-    """Change settings of a topic, all or none."""
-    of = _Of(request)
-    put, delete = {}, []
-    body = requests.known(await requests.read_object(request, JSON), ("data",))
-    for i, each in enumerate(requests.listed(body, "data")):
-        requests.known(each, ("name", "value", "operation"), f"data[{i}]")
-        name, value = requests.text(each, "name"), requests.text(each, "value")
-        operation = (requests.text(each, "operation") or "SET").upper()
-        if not name or operation not in _OPERATIONS:
-            raise unprocessable(f"data[{i}] needs a name, and SET or DELETE as its operation")
-        if operation == "DELETE":
-            delete.append(name)
-        elif value is None:
-            raise unprocessable(f"data[{i}].value is needed for SET")
-        else:
-            put[name] = value
-    async with asking(request) as (admin, _):
-        await alter_config(admin, of.resource, of.name, put=put, delete=delete)
-    return empty(204)
-
-
-async def alter_broker_configs(request: web.Request) -> web.Response:
-    """Change settings of a broker, all or none."""
-    return await alter_configs(request)

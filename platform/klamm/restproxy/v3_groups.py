@@ -74,6 +74,18 @@ async def list_assignments(request: web.Request) -> web.Response:
     return json_response(links.listed("KafkaConsumerAssignment", shown, *path))
 
 
+async def get_assignment(request: web.Request) -> web.Response:
+    """Show a partition of a member of a consumer group."""
+    path = request.match_info
+    name, member = path["group"], path["consumer"]
+    place = TopicPartition(path["topic"], int(path["partition"]))
+    async with asking(request) as (admin, links):
+        found = _member(await _described(admin, name), member)
+    if place not in found.assignment:
+        raise ProxyError(404, f"Consumer {member} does not read {place.topic}-{place.partition}.")
+    return json_response(shapes.assignment(links, name, member, *place))
+
+
 async def _lags(admin: Admin, name: str) -> list[Json]:
     """Returns the lag of every partition that has a committed offset."""
     group = await _described(admin, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from klamm.admin.configs import Entry
@@ -111,11 +111,28 @@ def replica(links: Links, name: str, found: Partition, broker_id: int) -> Json:
     return links.resource("KafkaReplica", names, path, fields)
 
 
-def config(links: Links, kind: str, of: str, name: object, entry: Entry) -> Json:
-    """Returns a setting of a topic or a broker (`of`)."""
-    path = (f"{of}s", name, "configs", entry.name)
+class ConfigPlace(NamedTuple):
+    """The thing that a setting is of: its kind of resource, path, the names in the resource's name, and its own field."""
+
+    kind: str
+    path: tuple[object, ...]
+    names: Mapping[str, object]
+    field: Json
+
+
+def config_place(of: str, name: object) -> ConfigPlace:
+    """Returns the place of settings of a topic or a broker (`of`)."""
+    field = "topic_name" if of == "topic" else "broker_id"
+    return ConfigPlace(f"Kafka{of.title()}Config", (f"{of}s", name, "configs"), {of: name}, {field: name})
+
+
+ALL_BROKERS: Final = ConfigPlace("KafkaClusterConfig", ("broker-configs",), {}, {"config_type": "BROKER"})
+
+
+def config(links: Links, place: ConfigPlace, entry: Entry) -> Json:
+    """Returns a setting."""
     fields = {
-        "topic_name" if of == "topic" else "broker_id": name,
+        **place.field,
         "name": entry.name,
         "value": entry.value,
         "is_default": entry.source == "DEFAULT_CONFIG",
@@ -124,7 +141,32 @@ def config(links: Links, kind: str, of: str, name: object, entry: Entry) -> Json
         "source": entry.source,
         "synonyms": [{"name": s.name, "value": s.value, "source": s.source} for s in entry.synonyms],
     }
-    return links.resource(kind, {of: name, "config": entry.name}, path, fields)
+    key = "broker-config" if place is ALL_BROKERS else "config"
+    return links.resource(place.kind, {**place.names, key: entry.name}, (*place.path, entry.name), fields)
+
+
+def offsets(links: Links, name: str, number: int, wanted: str, found: Mapping[str, int]) -> Json:
+    path = ("topics", name, "partitions", number, "offset")
+    fields = {
+        "topic_name": name,
+        "partition_id": number,
+        **{f"{each}_offset": offset for each, offset in found.items()},
+    }
+    names = {"topic": name, "partition": number, "offset_type": wanted}
+    return links.resource("KafkaPartition", names, path, fields)
+
+
+def reassignment(links: Links, name: str, number: int, adding: list[int], removing: list[int]) -> Json:
+    path = ("topics", name, "partitions", number)
+    fields = {
+        "topic_name": name,
+        "partition_id": number,
+        "adding_replicas": adding,
+        "removing_replicas": removing,
+        "replicas": links.related(*path, "replicas"),
+    }
+    names = {"topic": name, "partition": number, "reassignment": ""}
+    return links.resource("KafkaReassignment", names, (*path, "reassignment"), fields)
 
 
 def group(links: Links, found: Group) -> Json:
