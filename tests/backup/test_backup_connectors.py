@@ -89,3 +89,8 @@ def test_connectors_go_on_where_they_were(tmp_path):
         assert "groups with members are there: connect-writes (Stable)" in refused.stderr
         refused = klamm(*again, "--parts", "topics")
         assert (refused.returncode, refused.stderr.count("already exists")) == (1, 2)
+        for name in configs:
+            assert klamm("connector", "delete", name, "--url", rest).returncode == 0
+        done = klamm(*again[:-2], "--prefix", "y-", "--parts", "topics")
+        assert (done.returncode, "connector reads is stopped, because topics have other names" in done.stderr) == (0, True)  # fmt: skip
+        assert get(f"{rest}/connectors/reads/status")["connector"]["state"] == "STOPPED"

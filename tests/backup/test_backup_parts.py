@@ -246,11 +246,11 @@ def test_connectors_go_there_and_back_with_translated_offsets_of_sinks():
 
     places = {TopicPartition("t", 1): Mapping(0)}
     places[TopicPartition("t", 1)].add([(5, 2), (11, 9)])
-    assert restore_connectors(put, found, {"t": "t2"}, places) == (
+    assert restore_connectors(put, found, {"t": "t"}, places, pytest.fail) == (
         2,
         ["connector old: Connector old already exists"],
     )
-    moved = {"partition": {"kafka_topic": "t2", "kafka_partition": 1}, "offset": {"kafka_offset": 3}}
+    moved = {"partition": {"kafka_topic": "t", "kafka_partition": 1}, "offset": {"kafka_offset": 3}}
     assert [(m, p, b) for m, p, b in asked if p != "/connectors"] == [
         ("PATCH", "/connectors/file/offsets", {"offsets": [FILE]}),
         ("PUT", "/connectors/file/pause", None),
@@ -264,6 +264,29 @@ def test_a_connector_whose_worker_tells_no_offsets_is_made_without():
     asked: list[str] = []
     made, refused = restore_connectors(
         lambda method, path, _body: asked.append(f"{method} {path}"),
-        [Connector(name="a b", config={}, state="FAILED")], {}, {},
+        [Connector(name="a b", config={}, state="FAILED")], {}, {}, pytest.fail,
     )  # fmt: skip
     assert (made, refused, asked) == (1, [], ["POST /connectors", "PUT /connectors/a%20b/resume"])
+
+
+def test_connectors_whose_configuration_may_be_wrong_stay_stopped():
+    """Topics with other names stand in no configuration, and a hidden password is none."""
+    asked: list[str] = []
+    said: list[str] = []
+
+    def call(method: str, path: str, _body: object) -> None:
+        asked.append(f"{method} {path}")
+
+    plain = Connector(name="plain", config={"topics": "t"}, state="RUNNING")
+    stopped = Connector(name="stopped", config={}, state="STOPPED")
+    hidden = Connector(name="hidden", config={"a": "b", "db.password": "[hidden]", "url": "mysql://u:[hidden]@h/"}, state="PAUSED")  # fmt: skip
+    assert restore_connectors(call, [plain, stopped], {"t": "x-t"}, {}, said.append) == (2, [])
+    assert said == [
+        "connector plain is stopped, because topics have other names: change its configuration, then resume it"
+    ]
+    made, refused = restore_connectors(call, [hidden], {"t": "t"}, {}, pytest.fail)
+    assert (made, refused) == (
+        1,
+        ["connector hidden: db.password, url, which its worker hid. It is stopped: set what is missing, then resume it"],
+    )  # fmt: skip
+    assert asked == ["POST /connectors"] * 3

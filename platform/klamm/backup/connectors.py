@@ -14,9 +14,11 @@ from klamm.admin.model import TopicPartition
 from klamm.backup.mapping import Mapping as Offsets
 from klamm.backup.model import Connector
 from klamm_base.errors import KlammError
+from klamm_base.redaction import HIDDEN
 
 Call = Callable[[str, str, Any], Any]
 """Sends a request (method, path, body) to a worker. Raises KlammError with the worker's words."""
+STOPPED: Final = "STOPPED"
 STOP_S: Final = 30.0
 """The time that a connector's tasks have to stop."""
 PAUSE_S: Final = 0.25
@@ -41,45 +43,64 @@ def _connector(call: Call, name: str, told: Mapping[str, Any], say: Callable[[st
 
 
 def restore_connectors(
-    call: Call, connectors: Sequence[Connector], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
+    call: Call, connectors: Sequence[Connector], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets],
+    say: Callable[[str], None],
 ) -> tuple[int, list[str]]:  # fmt: skip
     """Make connectors, set their offsets, and let those run that ran. Sinks' offsets are translated as groups' are.
 
-    Returns how many were made, and sentences on what was refused.
+    With topics of other names all stay stopped, because configurations name the old ones, or make them of a prefix. So does one whose worker
+    hid a value. Returns how many were made, and sentences on what was refused.
     """
     made, refused = 0, []
+    renamed = any(old != new for old, new in names.items())
     for connector in connectors:
+        hidden = sorted(key for key, value in connector.config.items() if HIDDEN in value)
         try:
-            _restore(call, connector, names, places)
+            _restore(call, connector, names, places, stopped=renamed or bool(hidden))
             made += 1
         except KlammError as e:
             refused.append(f"connector {connector.name}: {e}")
+            continue
+        if hidden:
+            refused.append(
+                f"connector {connector.name}: {', '.join(hidden)}, which its worker hid. It is stopped: set what is missing, then resume it"
+            )
+        elif renamed and connector.state != STOPPED:
+            say(
+                f"connector {connector.name} is stopped, because topics have other names: change its configuration, then resume it"
+            )
     return made, refused
 
 
 def _restore(
-    call: Call, connector: Connector, names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
+    call: Call, connector: Connector, names: Mapping[str, str], places: Mapping[TopicPartition, Offsets], *, stopped: bool
 ) -> None:  # fmt: skip
     path = f"/connectors/{quote(connector.name, safe='')}"
-    body = {"name": connector.name, "config": dict(connector.config), "initial_state": "STOPPED"}
+    body = {"name": connector.name, "config": dict(connector.config), "initial_state": STOPPED}
     call("POST", "/connectors", body)
     rows = [row for given in connector.offsets or () if (row := translated(given, names, places)) is not None]
     if rows:
         _patiently(lambda: call("PATCH", f"{path}/offsets", {"offsets": rows}))
-    if connector.state == "PAUSED":
-        call("PUT", f"{path}/pause", None)
-    elif connector.state != "STOPPED":
-        call("PUT", f"{path}/resume", None)
+    if stopped or connector.state == STOPPED:
+        return
+    call("PUT", f"{path}/pause" if connector.state == "PAUSED" else f"{path}/resume", None)
+
+
+def sink_place(row: Mapping[str, Any]) -> TopicPartition | None:
+    """Return the partition that an offset is of; None for a source's."""
+    where = row["partition"]
+    if not isinstance(where, dict) or set(where) != {"kafka_topic", "kafka_partition"}:
+        return None
+    return TopicPartition(where["kafka_topic"], int(where["kafka_partition"]))
 
 
 def translated(
     row: Mapping[str, Any], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
 ) -> dict[str, Any] | None:
     """Return an offset for the restored topics. A source's stays as it is; a sink's is None where its topic was not restored."""
-    where = row["partition"]
-    if not isinstance(where, dict) or set(where) != {"kafka_topic", "kafka_partition"}:
+    place = sink_place(row)
+    if place is None:
         return dict(row)
-    place = TopicPartition(where["kafka_topic"], int(where["kafka_partition"]))
     if place not in places:
         return None
     offset = places[place].translate(int(row["offset"]["kafka_offset"]))
@@ -97,6 +118,6 @@ def _patiently(attempt: Callable[[], Any]) -> None:
             attempt()
             return
         except KlammError as e:
-            if "STOPPED" not in str(e) or time.monotonic() > until:
+            if STOPPED not in str(e) or time.monotonic() > until:
                 raise
         time.sleep(PAUSE_S)

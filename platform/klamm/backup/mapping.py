@@ -61,3 +61,14 @@ class Mapping:
 
     def _end(self, at: int) -> int:
         return self._first[at] + self._count[at]
+
+
+class Unmoved(Mapping):
+    """The places of records in the log that they come from. `end`: none is behind it."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self._last = end
+
+    def translate(self, offset: int) -> int:
+        return min(offset, self._last)

@@ -7,7 +7,7 @@ them. Groups' offsets follow from the same places.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,11 +17,13 @@ from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.backup import appending, applying, targets
 from klamm.backup.cluster_state import rules
+from klamm.backup.connectors import sink_place
 from klamm.backup.errors import BackupError
 from klamm.backup.filling import fill
 from klamm.backup.folder import BackupFolder
 from klamm.backup.mapping import Mapping as Offsets
 from klamm.backup.model import Group, State, Topic
+from klamm.backup.placing import find_places, is_same, record_at
 from klamm.backup.progress import Progress
 from klamm.backup.replay import Replay, without_first
 from klamm.backup.selection import Names, Selection
@@ -29,7 +31,6 @@ from klamm.backup.sending import HELD_BYTES, RestoreSender, Target, sending
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record, decode_records
 from klamm_mirror.raw import Batch, runs_of
-from klamm_mirror.topics import internal_topics
 
 TOPICS: Final = "topics"
 GROUPS: Final = "groups"
@@ -53,6 +54,8 @@ class Wanted:
     replicas: int | None = None
     keep_offsets: bool = False
     """Let partitions begin at the offsets where they began."""
+    connectors: bool = False
+    """Connectors are restored, too, so that their sinks' offsets need places."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Outcome:
     """Counts of restored things. `had`: records that a killed restore had written. `refused`: sentences on what the cluster refused."""
 
     names: dict[str, str] = field(default_factory=dict)
+    topics: int = 0
     records: int = 0
     had: int = 0
     groups: int = 0
@@ -94,6 +98,29 @@ async def restore(
     chosen: dict[str, Topic] = {outcome.names[t.name]: t for t in state.topics if t.name in outcome.names}
     groups = _of_topics(state.groups, outcome.names) if GROUPS in wanted.parts else []
     await applying.check_groups(admin, groups)
+    if TOPICS in wanted.parts:
+        await _topics(
+            admin, cluster, folder, state, chosen=chosen, wanted=wanted, outcome=outcome, progress=progress
+        )
+    else:
+        replays = _replays(folder, chosen.values(), _needed(groups, state, wanted), wanted)
+        outcome.places = await find_places(
+            admin, cluster, replays, {t.name: t for t in chosen.values()}, outcome.names
+        )
+    outcome.moved = sum(not offsets.is_identity for offsets in outcome.places.values())
+    outcome.groups, outcome.offsets = (
+        len(groups),
+        await applying.restore_groups(admin, groups, outcome.names, outcome.places),
+    )
+    await _rules(admin, state, wanted.parts, outcome)
+    return outcome
+
+
+async def _topics(
+    admin: Admin, cluster: Cluster, folder: BackupFolder, state: State, *, chosen: Mapping[str, Topic], wanted: Wanted,
+    outcome: Outcome, progress: Progress,
+) -> None:  # fmt: skip
+    """Restore topics with their records."""
     there = await targets.look(admin, chosen, resume=wanted.resume, append=wanted.append)
     if wanted.append and wanted.resume:
         there = await appending.resumed(admin, state, there)
@@ -108,18 +135,32 @@ async def restore(
     await _check_places(cluster, parts)
     await _send(cluster, parts, progress)
     outcome.places = {TopicPartition(p.replay.topic, p.replay.partition.number): p.offsets for p in parts}
-    outcome.moved = sum(not offsets.is_identity for offsets in outcome.places.values())
+    outcome.topics = len(there)
     outcome.records = sum(p.target.records for p in parts)
     outcome.had = sum(p.had for p in parts)
     outcome.refused += await _finish(admin, there)
     if wanted.append and there:
         await appending.forget(admin, state)
-    outcome.groups, outcome.offsets = (
-        len(groups),
-        await applying.restore_groups(admin, groups, outcome.names, outcome.places),
-    )
-    await _rules(admin, state, wanted.parts, outcome)
-    return outcome
+
+
+def _needed(groups: Sequence[Group], state: State, wanted: Wanted) -> set[TopicPartition]:
+    """Return the partitions that groups, or connectors of the backup, have offsets in."""
+    found = {TopicPartition(o.topic, o.partition) for g in groups for o in g.offsets}
+    if wanted.connectors:
+        rows = (row for c in state.connectors for row in c.offsets or ())
+        found |= {place for row in rows if (place := sink_place(row)) is not None}
+    return found
+
+
+def _replays(
+    folder: BackupFolder, topics: Iterable[Topic], needed: Collection[TopicPartition], wanted: Wanted
+) -> list[Replay]:
+    return [
+        Replay(folder, topic.name, p, wanted.until_ms)
+        for topic in topics
+        for p in topic.partitions
+        if TopicPartition(topic.name, p.number) in needed
+    ]
 
 
 def _of_topics(groups: Sequence[Group], topics: Mapping[str, str]) -> list[Group]:
@@ -222,12 +263,8 @@ async def _check_places(cluster: Cluster, parts: Sequence[_Part]) -> None:
         if not part.had:
             continue
         place = part.offsets.next + part.had - 1
-        data = await internal_topics.fetch(
-            cluster, part.target.remote, place, partition=part.target.partition, committed=True
-        )
-        found = next((r for r in internal_topics.records_of(data, place) if r.offset == place), None)
-        due = await _record(part.replay, part.had - 1)
-        if found is None or due is None or found[1:] != due[1:]:
+        found = await record_at(cluster, TopicPartition(part.target.remote, part.target.partition), place)
+        if not is_same(found, await _record(part.replay, part.had - 1)):
             raise BackupError(
                 f"{part.target} is not what a restore of this backup left: its record at offset {place} is another one"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -21,7 +21,9 @@ from klamm_base.errors import ConfigError
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.backup.against import Comparison
+    from klamm.backup.connectors import Call
     from klamm.backup.folder import BackupFolder
+    from klamm.backup.model import Connector
     from klamm.backup.restore import Outcome
     from klamm.backup.verify import Verdict
     from klamm_kafka.client import Cluster
@@ -292,23 +294,28 @@ def restore(
     """
     with reported():
         from klamm.backup import restore as restoring
-        from klamm.backup.connectors import restore_connectors
         from klamm.backup.selection import Names, Selection
         from klamm.cli.backup_progress import shown_progress
 
-        if append and keep_offsets:
-            raise ConfigError("--append: --keep-offsets cannot be given with it")
+        given = {
+            "--append": append,
+            "--resume": resume,
+            "--keep-offsets": keep_offsets,
+            "--replication-factor": replication_factor,
+        }
+        chosen = _parts(parts, given, partial=bool(topic or exclude))
         folder = _folder(place, key_file, passphrase_file)
         state = folder.chosen(backup).state(folder.key)
         wanted = restoring.Wanted(
             selection=Selection(include=topic or [], exclude=exclude or []),
             names=Names(renames=pairs(rename, "--rename"), prefix=prefix),
-            parts=_parts(parts, partial=bool(topic or exclude)),
+            parts=chosen,
             until_ms=None if until is None else _time(until),
             resume=resume,
             append=append,
             keep_offsets=keep_offsets,
             replicas=replication_factor,
+            connectors=rest is not None,
         )
         with shown_progress() as progress:
             outcome = _ask(
@@ -316,21 +323,32 @@ def restore(
                 lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
             )
         if rest is not None:
-            outcome.connectors, refused = restore_connectors(
-                login.at(rest).call, state.connectors, outcome.names, outcome.places
-            )
-            outcome.refused += refused
+            _restore_connectors(login.at(rest).call, state.connectors, outcome)
         _print_outcome(outcome)
 
 
-def _parts(text: str | None, *, partial: bool) -> frozenset[str]:
+def _restore_connectors(call: Call, connectors: Sequence[Connector], outcome: Outcome) -> None:
+    from klamm.backup.connectors import restore_connectors
+
+    outcome.connectors, refused = restore_connectors(
+        call, connectors, outcome.names, outcome.places, lambda text: typer.echo(f"klamm: {text}", err=True)
+    )
+    outcome.refused += refused
+
+
+def _parts(text: str | None, about_topics: Mapping[str, object], *, partial: bool) -> frozenset[str]:
+    """Return what to restore. Raises ConfigError for it, or for options about topics that do not go with it."""
     from klamm.backup.restore import GROUPS, PARTS, TOPICS
 
+    if about_topics["--append"] and about_topics["--keep-offsets"]:
+        raise ConfigError("--append: --keep-offsets cannot be given with it")
     if text is None:
         return frozenset((TOPICS, GROUPS) if partial else PARTS)
     found = frozenset(word.strip() for word in text.split(","))
     if unknown := sorted(found - set(PARTS)):
         raise ConfigError(f"--parts {unknown[0]}: use {', '.join(PARTS)}")
+    if TOPICS not in found and (idle := [name for name, value in about_topics.items() if value]):
+        raise ConfigError(f"{idle[0]} is about topics, which --parts {text} leaves out")
     return found
 
 
@@ -348,10 +366,10 @@ def _time(text: str) -> int:
 
 def _print_outcome(outcome: Outcome) -> None:
     for old, new in sorted(outcome.names.items()):
-        if old != new:
+        if old != new and outcome.topics:
             typer.echo(f"{old} -> {new}")
     typer.echo(
-        f"restored: {counted(len(outcome.names), 'topic')}, {counted(outcome.records, 'record')}"
+        f"restored: {counted(outcome.topics, 'topic')}, {counted(outcome.records, 'record')}"
         + (f" (and {outcome.had} that were there)" if outcome.had else "")
         + f", {counted(outcome.offsets, 'offset')} of {counted(outcome.groups, 'group')}, "
         f"{counted(outcome.acls, 'ACL')}, {counted(outcome.quotas, 'quota')}, {counted(outcome.connectors, 'connector')}"
