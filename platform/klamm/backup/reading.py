@@ -28,6 +28,11 @@ NAMES_UP_TO: Final = 12
 """Later versions of Fetch know topics by id only."""
 GIVE_UP_S: Final = 60.0
 """The time for which a broker may be away."""
+CUT_S: Final = 10.0
+"""The time for which a log may seem to end before an offset that it had: a new leader learns only from its followers how far records are
+committed, and a broker that is a leader no more may not know that yet.
+"""
+CUT_PAUSE_S: Final = 0.25
 GONE_S: Final = 3.0
 """The time for which a topic may be unknown: brokers hear of topics and leaders one after the other."""
 
@@ -84,15 +89,23 @@ class PartitionReader:
         moved = time.monotonic()
         while (at := self.position) < self.end:
             data = await self._patiently(self._fetch)
-            if data is None:
-                await self._jump()
-            else:
-                yield self._selected(data)
+            lacking = await self._jump() if data is None else None
+            if data is not None:
+                yield (found := self._selected(data))
+                if found.position <= at and 0 <= data.last_stable_offset < self.end:
+                    lacking = (
+                        f"ends at offset {data.last_stable_offset}, and had {self.end} before: it was cut"
+                    )
             now = time.monotonic()
             if self.position > at:
                 moved = now
+            elif lacking is not None and now - moved > CUT_S:
+                raise BackupError(f"{self} {lacking}")
             elif now - moved > GIVE_UP_S:
                 raise BackupError(f"{self}: the broker sends nothing from offset {at} on, up to {self.end}")
+            if lacking is not None:
+                self._source.forget()
+                await asyncio.sleep(CUT_PAUSE_S)
 
     def __str__(self) -> str:
         return f"{self._topic}-{self._partition}"
@@ -103,10 +116,6 @@ class PartitionReader:
             found = select(data.records or b"", self.position, self.end, aborted)
         except ProtocolError as e:
             raise BackupError(f"{self} at offset {self.position}: {e}") from None
-        if found.position <= self.position and 0 <= data.last_stable_offset < self.end:
-            raise BackupError(
-                f"{self} ends at offset {data.last_stable_offset}, and had {self.end} before: it was cut"
-            )
         self.position = max(self.position, found.position)
         self.left_out += found.left_out
         return found
@@ -127,7 +136,9 @@ class PartitionReader:
         self._check(data.error_code, f"reading {self} at {self.position}")
         return data
 
-    async def _jump(self) -> None:
+    async def _jump(self) -> str | None:
+        """Go to the log's first offset. Returns why that cannot be: the position is not before it, but behind the log's end."""
+
         async def ask() -> int:
             asked = ListOffsetsPartition(partition_index=self._partition, timestamp=EARLIEST)
             topic = ListOffsetsTopic(name=self._topic, partitions=[asked])
@@ -141,9 +152,10 @@ class PartitionReader:
 
         first = await self._patiently(ask)
         if first <= self.position:
-            raise BackupError(f"{self} ends before offset {self.position}: it was cut or made anew meanwhile")
+            return f"ends before offset {self.position}: it was cut or made anew meanwhile"
         self.purged = first
         self.position = min(first, self.end)
+        return None
 
     def _check(self, code: int, what: str) -> None:
         if code:
