@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from klamm.console.attempts import WINDOW_S, Attempts
 from klamm.console.errors import ConsoleError
 from klamm.console.form import as_fields, hide, read_config, sorted_groups, unhide
+from klamm.console.pages.login import _target
 from klamm.console.sessions import SESSIONS_MAX, Sessions
 from klamm.console.settings import read_settings
+from klamm.console.threads import in_thread
 from klamm_base.errors import ConfigError
 from klamm_base.properties import from_overrides
 
@@ -54,8 +59,9 @@ def test_wrong_settings_are_refused_in_words(line, said):
 
 
 def test_a_session_ends_and_a_login_gets_a_new_one():
-    sessions = Sessions(idle_s=60)
-    first = sessions.begin(0)
+    sessions = Sessions(idle_s=60, most_s=1000)
+    first = sessions.make(0)
+    sessions.keep(first)
     token = sessions.token(first)
     assert sessions.right(first, token)
     assert not sessions.right(first, "")
@@ -66,13 +72,72 @@ def test_a_session_ends_and_a_login_gets_a_new_one():
     assert sessions.find(logged_in.id, 131) is None
 
 
-def test_sessions_are_bounded():
-    sessions = Sessions(idle_s=60)
-    oldest = sessions.begin(0)
+def test_a_login_ends_after_its_longest_time_however_busy_it_is():
+    sessions = Sessions(idle_s=60, most_s=100)
+    session = sessions.log_in(sessions.make(0), "ann", "Basic x", 0)
+    assert all(sessions.find(session.id, now_s) is session for now_s in (50, 100))
+    assert not sessions.lives(session, 101)
+    assert sessions.find(session.id, 101) is None
+    assert sessions.logged_in == 0
+
+
+def test_strangers_push_out_no_login():
+    sessions = Sessions(idle_s=60, most_s=1000)
+    ann = sessions.log_in(sessions.make(0), "ann", "Basic x", 0)
+    oldest = sessions.make(0)
+    sessions.keep(oldest)
     for _ in range(SESSIONS_MAX):
-        sessions.begin(1)
-    assert len(sessions) == SESSIONS_MAX
+        sessions.keep(sessions.make(1))
+    assert (sessions.anonymous, sessions.logged_in) == (SESSIONS_MAX, 1)
     assert sessions.find(oldest.id, 1) is None
+    assert sessions.find(ann.id, 1) is ann
+
+
+def test_logins_of_an_address_are_bounded():
+    attempts = Attempts(3)
+    assert [attempts.wait_s("10.0.0.1", now_s) for now_s in (0, 1, 2, 3)] == [0, 0, 0, WINDOW_S - 3]
+    assert attempts.wait_s("10.0.0.2", 3) == 0
+    assert attempts.wait_s("10.0.0.1", WINDOW_S) == 0  # the first is old
+    assert attempts.wait_s("10.0.0.1", WINDOW_S) == 1
+    assert [attempts.wait_s(f"2001:db8::{i}", 0) > 0 for i in range(4)] == [False, False, False, True]
+    for _ in range(10):
+        assert attempts.wait_s("10.0.0.3", 0) == 0
+        attempts.succeeded("10.0.0.3")
+    assert not any(Attempts(0).wait_s("10.0.0.1", 0) for _ in range(10))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["//evil.example", "/\\evil.example", "/\t/evil.example", "/\n/evil.example", "/ok\\x", "https://evil.example", "/\x00", "//[", "", "x"],
+)  # fmt: skip
+def test_a_login_leads_to_no_other_site(text):
+    assert _target(text) == "/"
+
+
+@pytest.mark.parametrize(
+    "text", ["/", "/c/local/topics?q=a%20b&sort=-size", "/c/local/topics/a/records?where=x+%3E+1"]
+)
+def test_a_login_leads_back(text):
+    assert _target(text) == text
+
+
+def test_a_thread_ends_with_its_page():
+    """Given up, and left by its browser."""
+    ended = []
+
+    def work(stop):
+        stop.wait(10)
+        ended.append(stop.is_set())
+
+    async def given_up():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await in_thread(work, lambda: False)
+        assert ended == [True]
+
+    asyncio.run(given_up())
+    asyncio.run(in_thread(work, lambda: True))
+    assert ended == [True, True]
 
 
 # ---- forms of connectors

@@ -81,6 +81,7 @@ def _try(path: str, page: Page, access: Access) -> Route:
 ROUTES: Final[tuple[Route, ...]] = (
     _see("/", home.clusters, ANY),
     _see("/health", home.health, None),
+    Route(method="GET", path="/metrics", page=home.metrics, programs=True),
     _see("/login", login.form, None),
     Route(method="POST", path="/login", page=login.log_in, access=None),
     Route(method="POST", path="/logout", page=login.log_out, access=None),

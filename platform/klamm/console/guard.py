@@ -30,6 +30,10 @@ PAGE_S: Final = 60.0
 """A page that takes longer is given up, with a sentence."""
 BODY_MAX: Final = 64 << 20
 """An uploaded plugin package; forms are small."""
+OPEN_BODY_MAX: Final = 16 << 10
+"""The most that is read of somebody who has not logged in: user, password, and where to go on."""
+OPEN: Final = frozenset({"/login", "/logout"})
+FORM: Final = "application/x-www-form-urlencoded"
 POLICY: Final = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -47,6 +51,7 @@ class Route:
     """A path: who may see it (`access`; None: everybody), and whether it `changes` something, which read-only refuses.
 
     `connector`: the part of the path that names the connector that the right is asked for. `slow`: it takes its time, or streams.
+    `programs`: it is for programs as well, which send a login with each request instead of a cookie.
     """
 
     method: str
@@ -56,6 +61,7 @@ class Route:
     changes: bool = False
     connector: str | None = None
     slow: bool = False
+    programs: bool = False
 
 
 def handler_of(route: Route) -> Handler:
@@ -90,21 +96,34 @@ def handler_of(route: Route) -> Handler:
                 500,
                 f"An unexpected {type(e).__name__}: the console's log has the details. Please report it",
             )
-        if (fresh or visit.session is not session) and not answer.prepared:
-            set_cookie(request, answer, visit.session.id)
+        _keep_session(visit, answer, fresh=fresh)
         return answer
 
     return handle
 
 
+def _keep_session(visit: Visit, answer: web.StreamResponse, *, fresh: bool) -> None:
+    """Remembers a new session where it was used: by a form of the page, by a sentence for the next one, or by a login."""
+    session = visit.session
+    if answer.prepared:
+        return
+    if session.user is None and fresh and (visit.has_shown or session.notes):
+        visit.console.sessions.keep(session)
+        set_cookie(visit.request, answer, session.id)
+    elif session.user is not None and visit.request.cookies.get(cookie_name(visit.request)) != session.id:
+        set_cookie(visit.request, answer, session.id)
+
+
 async def _checked(visit: Visit, route: Route) -> web.StreamResponse:
     console = visit.console
     if route.access is not None and console.asks is not None:
-        visit.caller = await console.asks.authenticate(visit.session.authorization)
+        given = visit.request.headers.get(hdrs.AUTHORIZATION) if route.programs else None
+        if given is not None:
+            visit.caller = await console.check_login(visit.request.remote, given)
+        else:
+            visit.caller = await console.asks.authenticate(visit.session.authorization)
         if visit.caller is None:
-            return _to_login(visit)
-    if route.method == hdrs.METH_POST:
-        await _read_form(visit)
+            return _to_login(visit) if not route.programs else _asked_for_login()
     if route.changes and console.settings.read_only:
         raise Refused(READ_ONLY)
     if visit.cluster_name:
@@ -112,13 +131,22 @@ async def _checked(visit: Visit, route: Route) -> web.StreamResponse:
     if route.access is not None and route.access is not Access.ANY:
         name = visit.request.match_info.get(route.connector) if route.connector else None
         visit.demand(route.access, name)
+    if route.method == hdrs.METH_POST:
+        # Last: nothing is read of somebody who may not send it
+        await _read_form(visit, _small(visit.request) if route.path in OPEN else visit.request)
     return await route.page(visit)
 
 
-async def _read_form(visit: Visit) -> None:
+def _small(request: web.Request) -> web.Request:
+    found = request.clone(client_max_size=OPEN_BODY_MAX)
+    assert isinstance(found, web.Request)  # its type says BaseRequest
+    return found
+
+
+async def _read_form(visit: Visit, request: web.Request) -> None:
     """Reads a form, and checks its token. Raises Refused."""
-    request, fields = visit.request, []
-    if request.content_type == "application/x-www-form-urlencoded":
+    fields = []
+    if request.content_type == FORM:
         fields = parse_qsl(await request.text(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     elif request.content_type == "multipart/form-data":
         for name, value in (await request.post()).items():
@@ -142,6 +170,11 @@ def foreign(request: web.Request) -> bool:
         return True
     origin = request.headers.get(hdrs.ORIGIN)
     return origin is not None and urlsplit(origin).netloc.lower() != request.host.lower()
+
+
+def _asked_for_login() -> web.Response:
+    asks = {"WWW-Authenticate": 'Basic realm="Klamm console", charset="UTF-8"'}
+    return web.Response(status=401, text="A login is needed.\n", headers=asks)
 
 
 def _to_login(visit: Visit) -> web.Response:
@@ -171,7 +204,7 @@ def set_cookie(request: web.Request, answer: web.StreamResponse, id: str) -> Non
 def _session(request: web.Request, console: Console) -> tuple[Session, bool]:
     now_s = time.monotonic()
     found = console.sessions.find(request.cookies.get(cookie_name(request)), now_s)
-    return (found, False) if found is not None else (console.sessions.begin(now_s), True)
+    return (found, False) if found is not None else (console.sessions.make(now_s), True)
 
 
 # ---- errors and headers
@@ -196,10 +229,12 @@ def outer(*, hosts: frozenset[str] | None) -> Middleware:
             return web.Response(
                 status=421, text="This console answers to addresses of this machine only.\n", headers=HEADERS
             )
+        began = time.monotonic()
         try:
             answer = await handler(request)
         except web.HTTPException as e:
             answer = _plain(request, e)
+        _count(request, answer, time.monotonic() - began)
         if not answer.prepared:
             for name, value in HEADERS.items():
                 answer.headers.setdefault(name, value)
@@ -210,19 +245,28 @@ def outer(*, hosts: frozenset[str] | None) -> Middleware:
     return check
 
 
+def _count(request: web.Request, answer: web.StreamResponse, seconds: float) -> None:
+    resource = request.match_info.route.resource
+    streams = answer.content_type == "text/event-stream"
+    request.app[CONSOLE].requests.note(
+        request.method if request.method in hdrs.METH_ALL else "other",
+        resource.canonical if resource is not None else "other",
+        answer.status,
+        None if streams else seconds,
+    )
+
+
 def _plain(request: web.Request, error: web.HTTPException) -> web.StreamResponse:
     """Answers for paths that do not exist, and requests that aiohttp refuses."""
     console = request.app[CONSOLE]
-    session, fresh = _session(request, console)
+    session, _ = _session(request, console)
     said = {
         404: "There is no such page.",
         405: f"{request.method} is not possible here.",
-        413: f"That is too large: at most {BODY_MAX >> 20} MiB.",
+        413: "That is too large: at most "
+        + (f"{OPEN_BODY_MAX >> 10} KiB." if request.path in OPEN else f"{BODY_MAX >> 20} MiB."),
     }.get(error.status, error.reason)
-    answer = failed(Visit(request=request, console=console, session=session), error.status, said)
-    if fresh:
-        set_cookie(request, answer, session.id)
-    return answer
+    return failed(Visit(request=request, console=console, session=session), error.status, said)
 
 
 def _trusted(host: str, hosts: frozenset[str]) -> bool:

@@ -83,10 +83,27 @@ def console_config() -> ConfigDef:
     d.define(
         "console.session.minutes",
         Type.INT,
-        480,
+        60,
         validator=between(1, 60 * 24 * 30),
         importance=Importance.LOW,
-        documentation="A login ends after so many minutes without a request.",
+        documentation="A login ends after so many minutes without a request. Pages that renew themselves send some.",
+    )
+    d.define(
+        "console.session.max.minutes",
+        Type.INT,
+        720,
+        validator=between(1, 60 * 24 * 30),
+        importance=Importance.LOW,
+        documentation="A login ends so many minutes after it began, whatever happens.",
+    )
+    d.define(
+        "console.login.failures.max",
+        Type.INT,
+        10,
+        validator=between(0, 10_000),
+        importance=Importance.LOW,
+        documentation="Wrong passwords of an address (of IPv6: a /64) in ten minutes; then its logins are refused unseen until the "
+        "first of them is ten minutes old. 0: as many as it likes, such as where all logins come through a proxy that bounds them.",
     )
     d.define(
         "console.searches.max",
@@ -184,6 +201,8 @@ class ConsoleSettings:
     auth_file: str | None
     read_only: bool
     session_minutes: int
+    session_max_minutes: int
+    login_failures_max: int
     searches_max: int
     clusters: Mapping[str, ClusterSettings]
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -208,6 +227,8 @@ def read_settings(props: Properties) -> ConsoleSettings:
         auth_file=own["rest.auth.file"],
         read_only=own["console.read.only"],
         session_minutes=own["console.session.minutes"],
+        session_max_minutes=own["console.session.max.minutes"],
+        login_failures_max=own["console.login.failures.max"],
         searches_max=own["console.searches.max"],
         clusters=clusters,
         tls=tls_properties(props),

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import web
 
+from klamm.console.attempts import Attempts
 from klamm.console.cluster import Cluster
 from klamm.console.errors import Busy, NotThere
 from klamm.console.sessions import Sessions
 from klamm.console.settings import ConsoleSettings
+from klamm.console.view import counted
 from klamm.web.authentication import Authenticator
+from klamm.web.request_counts import RequestCounts
+from klamm.web.roles import Caller
 
 SWEEP_S: Final = 30.0
 
@@ -26,7 +32,10 @@ class Console:
     def __init__(self, settings: ConsoleSettings, asks: Authenticator | None) -> None:
         self.settings = settings
         self.asks = asks
-        self.sessions = Sessions(settings.session_minutes * 60.0)
+        self.sessions = Sessions(settings.session_minutes * 60.0, settings.session_max_minutes * 60.0)
+        self.attempts = Attempts(settings.login_failures_max)
+        self.requests = RequestCounts()
+        self.logins: Counter[str] = Counter()
         self.clusters: Mapping[str, Cluster] = {n: Cluster(s) for n, s in settings.clusters.items()}
         self.searches = 0
         self._sweeper: asyncio.Task[None] | None = None
@@ -39,6 +48,19 @@ class Console:
                 f"there is no cluster {name}; the console's settings have {', '.join(self.clusters)}"
             )
         return found
+
+    async def check_login(self, address: str | None, authorization: str) -> Caller | None:
+        """Returns the user of a login that somebody sends; None for a wrong one. Raises Busy for an address that has failed too often."""
+        assert self.asks is not None
+        if wait_s := self.attempts.wait_s(address, time.monotonic()):
+            self.logins["not checked"] += 1
+            minutes = counted(math.ceil(wait_s / 60), "minute")
+            raise Busy(f"Too many logins from your address have failed. Try again in {minutes}")
+        caller = await self.asks.authenticate(authorization)
+        if caller is not None:
+            self.attempts.succeeded(address)
+        self.logins["good" if caller else "wrong"] += 1
+        return caller
 
     @contextmanager
     def searching(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +40,8 @@ class Visit:
     cluster_name: str = ""
     form: Mapping[str, str] = field(default_factory=dict)
     many: Mapping[str, list[str]] = field(default_factory=dict)
+    has_shown: bool = False
+    """True once a page was made, whose forms need the session."""
 
     # ---- what was asked
 
@@ -100,6 +103,22 @@ class Visit:
             what = f"connector {connector}" if connector else "this"
             raise Refused(f"{self.caller.name} may not {access.value} {what}")
 
+    async def still_may(self, access: Access) -> bool:
+        """Tells whether the user, who was allowed this, is logged in and allowed it now: for answers that go on."""
+        asks = self.console.asks
+        if asks is None:
+            return True
+        if not self.console.sessions.lives(self.session, time.monotonic()):
+            return False
+        caller = await asks.authenticate(self.session.authorization)
+        return caller is not None and caller.may(access, None)
+
+    @property
+    def is_gone(self) -> bool:
+        """True when the browser no longer waits for the answer."""
+        transport = self.request.transport
+        return transport is None or transport.is_closing()
+
     @property
     def login(self) -> str | None:
         """The user's own Authorization header for a worker, where the cluster wants it passed on."""
@@ -109,6 +128,7 @@ class Visit:
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         """Answers with a page."""
+        self.has_shown = True
         values |= {
             "visit": self,
             "console": self.console,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -38,15 +39,19 @@ def committed(consumer: Consumer, topic: str, partitions: Mapping[int, tuple[int
 
 
 def letters(
-    consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
+    consumer: Consumer,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    stop: threading.Event | None = None,
 ) -> Iterator[list[Letter]]:
     """Yield the dead letters from `starts` to before `ends`, in batches. The consumer must report ends of partitions
-    (`enable.partition.eof`): markers of transactions are offsets without records.
+    (`enable.partition.eof`): markers of transactions are offsets without records. `stop` ends it early.
     """
     left = {p for p, end in ends.items() if starts[p] < end}
     consumer.assign([TopicPartition(topic, p, starts[p]) for p in left])
     silent = 0
-    while left:
+    while left and not (stop is not None and stop.is_set()):
         messages = _what_there_is(consumer)
         silent = 0 if messages else silent + 1
         if silent > _SILENCE_STEPS:

@@ -6,6 +6,7 @@ A replay of chosen letters moves no offset, and says so: the offset would pass o
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ class Replay:
 
     `to`: a topic for all letters, instead of their own; `again`: begin with the first letter, replayed or not;
     `skip`: leave out, and count, letters that cannot be replayed, instead of stopping; `most`: end after so many
-    letters. The results are in `sent` (by topic), `left_out` (not wanted) and `refused`.
+    letters; `stop`: end before the next batch once it is set. The results are in `sent` (by topic), `left_out` (not wanted) and `refused`.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class Replay:
     skip: bool = False
     most: int | None = None
     dry_run: bool = False
+    stop: threading.Event | None = None
     sent: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
     refused: list[str] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Replay:
         starts = {p: low for p, (low, _) in found.items()}
         if self.wanted.all and not self.again:
             starts = committed(consumer, self.topic, found)
-        for batch in letters(consumer, self.topic, starts, ends):
+        for batch in letters(consumer, self.topic, starts, ends, self.stop):
             room = None if self.most is None else self.most - self.sent.total()
             if room == 0:
                 return

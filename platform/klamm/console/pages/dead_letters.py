@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from klamm.console.cluster import Cluster
 from klamm.console.errors import ConsoleError, Upstream
 from klamm.console.pages.topics import summaries
 from klamm.console.records.shown import decoded, no_registry, one_line, shortened
+from klamm.console.threads import in_thread
 from klamm.console.view import counted
 from klamm.console.visit import Visit
 from klamm_base.errors import KlammError
@@ -56,7 +57,10 @@ async def _letters_page(visit: Visit, plan: dict[str, Any] | None) -> web.Stream
     topic, cluster = visit.part("topic"), visit.cluster
     error = visit.field("error") or visit.asked("error")
     with visit.console.searching():
-        found = await asyncio.to_thread(_with_consumer, cluster, topic, lambda c: _read(c, topic, error))
+        found = await in_thread(
+            lambda stop: _with_consumer(cluster, topic, lambda c: _read(c, topic, error, stop)),
+            lambda: visit.is_gone,
+        )
     rows = [
         {
             "letter": x,
@@ -100,7 +104,7 @@ def _with_consumer(cluster: Cluster, topic: str, work: Callable[[Any], T]) -> T:
         raise KlammError(f"{topic} cannot be read: {e.args[0].str()}") from None
 
 
-def _read(consumer: Any, topic: str, error: str) -> tuple[list[Any], int, int]:
+def _read(consumer: Any, topic: str, error: str, stop: threading.Event) -> tuple[list[Any], int, int]:
     """Returns the last letters, the newest first; how many there are; how many were not sent again."""
     from klamm.dlq.letters import Wanted
     from klamm.dlq.reading import committed, letters, ranges
@@ -112,7 +116,9 @@ def _read(consumer: Any, topic: str, error: str) -> tuple[list[Any], int, int]:
     # Letters without the wanted error are passed over, so all are read then
     starts = {p: low if error else max(low, high - SHOWN) for p, (low, high) in found.items()}
     ends = {p: high for p, (_, high) in found.items()}
-    kept = deque((x for batch in letters(consumer, topic, starts, ends) for x in batch if wanted(x)), SHOWN)
+    kept = deque(
+        (x for batch in letters(consumer, topic, starts, ends, stop) for x in batch if wanted(x)), SHOWN
+    )
     return sorted(kept, key=lambda x: (x.timestamp or 0, x.offset), reverse=True), count, left
 
 
@@ -126,8 +132,12 @@ async def replay(visit: Visit) -> web.StreamResponse:
     error = visit.field("error")
     try:
         with visit.console.searching():
-            run = await asyncio.to_thread(
-                _with_consumer, visit.cluster, topic, lambda c: _run(visit.cluster, c, topic, error, dry=dry)
+            # What was begun is finished, also when the browser leaves
+            run = await in_thread(
+                lambda stop: _with_consumer(
+                    visit.cluster, topic, lambda c: _run(visit.cluster, c, topic, error, stop, dry=dry)
+                ),
+                lambda: dry and visit.is_gone,
             )
     except CannotReplay as e:
         return await _letters_page(visit, {"wrong": str(e), "sent": {}, "refused": []})
@@ -142,13 +152,13 @@ async def replay(visit: Visit) -> web.StreamResponse:
     return visit.go(f"/c/{visit.cluster_name}/dead-letters/{topic}", f"Sent again: {said}.")
 
 
-def _run(cluster: Cluster, consumer: Any, topic: str, error: str, *, dry: bool) -> Any:
+def _run(cluster: Cluster, consumer: Any, topic: str, error: str, stop: threading.Event, *, dry: bool) -> Any:
     from confluent_kafka import Producer
 
     from klamm.dlq.letters import Wanted
     from klamm.dlq.replay import Replay, group_of
 
-    run = Replay(topic=topic, wanted=Wanted(error=error or None), skip=True, dry_run=dry)
+    run = Replay(topic=topic, wanted=Wanted(error=error or None), skip=True, dry_run=dry, stop=stop)
     settings = cluster.client("producer") | {
         "transactional.id": group_of(topic),
         "partitioner": "murmur2_random",

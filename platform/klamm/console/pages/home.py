@@ -13,7 +13,9 @@ from klamm.admin.errors import AdminError
 from klamm.admin.groups import list_groups
 from klamm.admin.records import LogDir, describe_log_dirs
 from klamm.console.cluster import Cluster
+from klamm.console.metrics import families
 from klamm.console.visit import Visit
+from klamm.web.application import metrics_response
 from klamm_base.errors import KlammError
 from klamm_kafka.client import ClientError
 
@@ -23,6 +25,11 @@ SHORT_S = 4.0
 async def health(visit: Visit) -> web.StreamResponse:
     """Answers that the console serves."""
     return web.json_response({"status": "healthy"})
+
+
+async def metrics(visit: Visit) -> web.StreamResponse:
+    """Answers Prometheus with the console's own figures."""
+    return metrics_response(families(visit.console))
 
 
 async def clusters(visit: Visit) -> web.StreamResponse:

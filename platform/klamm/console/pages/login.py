@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
+from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from klamm.console.audit import audit
+from klamm.console.errors import Busy
 from klamm.console.visit import Visit
+
+# Browsers leave tabs and line ends out of an address, and take a backslash for a slash.
+_CHANGED_BY_BROWSERS: Final = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 
 
 def _target(text: str) -> str:
     """Returns a path of this console to go to; never another site's."""
-    return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"
+    if not text.startswith("/") or text.startswith("//") or _CHANGED_BY_BROWSERS.search(text):
+        return "/"
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "/"
+    return "/" if parts.scheme or parts.netloc or parts.path.startswith("//") else text
 
 
 async def form(visit: Visit) -> web.StreamResponse:
@@ -25,13 +38,16 @@ async def form(visit: Visit) -> web.StreamResponse:
 
 async def log_in(visit: Visit) -> web.StreamResponse:
     """Checks user and password, and begins a new session."""
-    asks = visit.console.asks
-    if asks is None:
+    if visit.console.asks is None:
         return visit.go("/")
     user, to = visit.field("user"), _target(visit.field("to"))
     login = base64.b64encode(f"{user}:{visit.form.get('password', '')}".encode()).decode()
     header = f"Basic {login}"
-    caller = await asks.authenticate(header)
+    try:
+        caller = await visit.console.check_login(visit.request.remote, header)
+    except Busy as e:
+        audit(visit.request.remote, user, "login not checked", {})
+        return visit.page("login.html", status=e.status, to=to, wrong=f"{e}.")
     audit(visit.request.remote, user, "login" if caller else "login refused", {})
     if caller is None:
         return visit.page("login.html", status=401, to=to, wrong="User or password is wrong.")
@@ -44,5 +60,5 @@ async def log_out(visit: Visit) -> web.StreamResponse:
     if visit.session.user:
         audit(visit.request.remote, visit.session.user, "logout", {})
     visit.console.sessions.end(visit.session)
-    visit.session = visit.console.sessions.begin(time.monotonic())
+    visit.session = visit.console.sessions.make(time.monotonic())
     return visit.go("/login" if visit.console.asks else "/")

@@ -7,12 +7,13 @@ and its consumer.
 from __future__ import annotations
 
 import json
+import time
 from contextlib import aclosing
 from typing import Any, Final
 
 from aiohttp import web
 
-from klamm.console.errors import ConsoleError, NotThere
+from klamm.console.errors import ConsoleError, NotThere, Refused
 from klamm.console.pages.topics import described
 from klamm.console.records.query import STARTS, Query, read_query
 from klamm.console.records.reader import Done, Progress
@@ -20,8 +21,12 @@ from klamm.console.records.reader import stream as reading
 from klamm.console.records.shown import FORMS, Record, one_line, shortened
 from klamm.console.view import rendered
 from klamm.console.visit import Visit
+from klamm.web.endpoint import Access
 from klamm_base.errors import KlammError
 
+LOGIN_S: Final = 1.0
+"""So often is looked whether the user may still see the records."""
+ENDED: Final = "Your login has ended, or you may no longer see this: open the page again"
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -68,8 +73,14 @@ async def stream(visit: Visit) -> web.StreamResponse:
 
 
 async def _send(visit: Visit, answer: web.StreamResponse, name: str, query: Query, *, tail: bool) -> None:
+    """Sends what is found while the user may see it. Raises Refused when that has ended."""
+    looked_s = time.monotonic()
     async with aclosing(reading(visit.cluster, name, query, tail=tail, login=visit.login)) as events:
-        async for event in events:
+        async for event in events:  # progress comes each second at least
+            if time.monotonic() - looked_s > LOGIN_S:
+                looked_s = time.monotonic()
+                if not await visit.still_may(Access.VIEW):
+                    raise Refused(ENDED)
             match event:
                 case list():
                     html = rendered(
