@@ -124,6 +124,28 @@ def test_there_and_back(broker):
     assert waited.stdout in ("zwölf\n", ""), "nothing where the broker was silent for half a second"
 
 
+@pytest.mark.usefixtures("processes")
+def test_a_reader_may_come_before_its_topic(broker):
+    """As Kafka's does: it waits for it."""
+    topic, at = new_name(), ["--bootstrap-server", broker.bootstrap, "--topic"]
+    words = [str(KLAMM), "kafka-console-consumer", *at, topic, "--from-beginning", "--max-messages", "1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stderr is not None
+        assert reader.stderr.readline().endswith("Broker: Unknown topic or partition; waiting for it\n")
+        assert klamm("kafka-console-producer", *at, topic, stdin="a\n").returncode == 0
+        out, said = reader.communicate(timeout=30)
+    assert (reader.returncode, out) == (0, "a\n"), said
+
+
+def test_a_refusal_has_the_name_of_kafkas_exception(broker, capsys):
+    words = ["--list", "--bootstrap-server", broker.bootstrap]
+    assert kafka_tools.main("kafka-acls", words) == 1
+    name = (
+        "org.apache.kafka.common.errors.SecurityDisabledException: No Authorizer is configured on the broker"
+    )
+    assert capsys.readouterr().out == f"Error while executing ACL command: {name}\n"
+
+
 def test_bytes_that_are_no_text_come_back(broker):
     topic, at = new_topic(broker), ["--bootstrap-server", broker.bootstrap, "--topic"]
     sent = subprocess.run(

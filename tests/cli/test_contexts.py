@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,17 @@ def test_a_context_without_the_place_that_a_command_needs_is_named(config):
     klamm("context", "add", "one", "-b", "one:1", "--use")
     assert "context 'one' (klamm context use) has no REST address" in klamm("connector", "list", code=1)
     assert "no context 'nope'" in klamm("--context", "nope", "topic", "list", code=1)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_cluster_without_connect_has_its_page_and_its_doctor(config, broker):
+    """Klamm's tools beside a Kafka cluster, where no worker runs."""
+    klamm("context", "add", "one", "-b", broker.bootstrap, "--use")
+    shown = json.loads(klamm("top", "--once", "--json", "--interval", "0.2"))
+    assert shown["connectors"] is None
+    checks = [row["check"] for row in json.loads(klamm("doctor", "-o", "json"))]
+    assert "broker" in checks
+    assert "connect" not in checks
 
 
 def test_secrets_are_not_shown(config):

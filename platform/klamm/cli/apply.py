@@ -95,7 +95,7 @@ def _texts(place: Path) -> list[tuple[str, str]]:
             raise ConfigError(f"{place}: no .yaml file")
         return [(str(p), p.read_text(encoding="utf-8")) for p in found]
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{place}: cannot be read: {e}") from None
+        raise ConfigError(f"{place}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
 
 
 def documents(text: str, source: str) -> list[Any]:

@@ -24,6 +24,9 @@ _NEEDED: Final = {
     "rest_url": "REST address",
     "registry_url": "registry",
 }
+NO_ADDRESS: Final = ""
+_WITHOUT: Final = {"rest_url": ("top", "doctor")}
+"""Commands that do without an address that the context has not: they get NO_ADDRESS."""
 
 
 def choose(ctx: Any, name: str) -> None:
@@ -65,6 +68,9 @@ def _fill_group(
     if address not in settings:
         if options[address].default is None:
             return  # the command needs it only sometimes, and then says so
+        if ctx.command.name in _WITHOUT.get(address, ()):
+            ctx.params[options[address].name] = NO_ADDRESS
+            return
         raise KlammError(
             f"context {name!r} ({by}) has no {_NEEDED[address]}: `klamm context add {name} --replace …`,"
             f" or give {options[address].opts[0]}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from klamm.cli.chosen_context import NO_ADDRESS
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import EXIT_FAILED, counted, reported
 from klamm.cli.output import Format, FormatOption, print_rows
@@ -200,7 +201,8 @@ def _servers(cluster: AdminCluster, worker: Worker, kept: Archive) -> Iterator[F
         return f"a Connect worker ({root.get('version')}) with {counted(len(states), 'connector')}"
 
     yield reached("broker", f"--bootstrap-server {cluster.bootstrap}", ask_cluster)
-    yield reached("connect", f"--url {worker.url}", ask_worker)
+    if worker.url != NO_ADDRESS:
+        yield reached("connect", f"--url {worker.url}", ask_worker)
 
 
 def _has_failed(status: dict[str, Any]) -> bool:

@@ -77,7 +77,7 @@ class Encoding(Registry):
         try:
             text = None if schema is None else schema.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
-            raise ConfigError(f"{schema}: cannot be read: {e}") from None
+            raise ConfigError(f"{schema}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
         return encoder(name, self.api(), subject, text)
 
 

@@ -122,7 +122,7 @@ def load(path: Path | None = None) -> Contexts:
     except (FileNotFoundError, NotADirectoryError):
         return Contexts(path)
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}") from None
+        raise ConfigError(f"{path}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
     found = parse(text, path)
     secrets = any(name in SECRET for settings in found.by_name.values() for name in settings)
     if secrets and mode & _READ_BY_OTHERS:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from klamm.cli.chosen_context import NO_ADDRESS
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import Output, OutputOption, fail, print_record, reported
 from klamm.cli.rest_client import Worker
@@ -47,8 +48,11 @@ def top(
     """  # fmt: skip
     from klamm.top.looking import look
 
+    def states() -> Any:
+        return worker.call("GET", "/connectors?expand=status", timeout_s=5)
+
     def see() -> Look:
-        ask = None if no_connect else lambda: worker.call("GET", "/connectors?expand=status", timeout_s=5)
+        ask = None if no_connect or worker.url == NO_ADDRESS else states
         return cluster.ask(
             lambda admin: look(admin, internal=internal, connectors=ask, metrics_url=metrics_url)
         )

@@ -141,14 +141,17 @@ def _choose(consumer: Any, options: Options) -> None:
 
 
 def _messages(consumer: Any, limit: int | None, timeout_ms: int | None) -> Any:
+    from confluent_kafka import KafkaError
+
     count, last = 0, time.monotonic()
     while limit is None or limit < 0 or count < limit:
         room = 500 if limit is None or limit < 0 else min(500, limit - count)
         for message in consumer.consume(room, _PIECE_S):
-            if message.error() is not None:
-                raise KlammError(
-                    f"Error processing message, terminating consumer process: {message.error().str()}"
-                )
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # it may be made yet; Java's waits, too
+                    say(f"WARN {error.str()}; waiting for it")
+                    continue
+                raise KlammError(f"Error processing message, terminating consumer process: {error.str()}")
             count, last = count + 1, time.monotonic()
             yield message
         sys.stdout.buffer.flush()

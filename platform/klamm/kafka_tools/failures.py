@@ -37,6 +37,7 @@ _KNOWN: Final[dict[int, tuple[str, str]]] = {
     24: ("InvalidGroupIdException", "The group id is invalid."),
     29: ("TopicAuthorizationException", "Topic authorization failed."),
     30: ("GroupAuthorizationException", "Group authorization failed."),
+    31: ("ClusterAuthorizationException", "Cluster authorization failed."),
     35: ("UnsupportedVersionException", "The version of API is not supported."),
     36: ("TopicExistsException", "Topic with this name already exists."),
     37: ("InvalidPartitionsException", "Number of partitions is below 1."),
@@ -46,6 +47,7 @@ _KNOWN: Final[dict[int, tuple[str, str]]] = {
     ),
     39: ("InvalidReplicaAssignmentException", "Replica assignment is invalid."),
     40: ("InvalidConfigurationException", "Configuration is invalid."),
+    41: ("NotControllerException", "This is not the correct controller for this cluster."),
     42: (
         "InvalidRequestException",
         (
@@ -62,6 +64,8 @@ _KNOWN: Final[dict[int, tuple[str, str]]] = {
         "InvalidTxnStateException",
         "The producer attempted a transactional operation in an invalid state.",
     ),
+    53: ("TransactionalIdAuthorizationException", "Transactional Id authorization failed."),
+    54: ("SecurityDisabledException", "Security features are disabled."),
     57: (
         "LogDirNotFoundException",
         "The user-specified log directory is not found in the broker config.",
