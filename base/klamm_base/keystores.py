@@ -22,6 +22,8 @@ from klamm_base.jks import MAGIC, BadStore, JavaKeyStore, parse_jks
 if TYPE_CHECKING:
     from cryptography import x509
 
+BYTES_MAX: Final = 1 << 24
+"""Bytes of a store. All authorities of a system take a quarter of a megabyte."""
 Format = Literal["PEM", "PKCS12", "JKS"]
 _JCEKS: Final = b"\xce\xce\xce\xce"
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -74,9 +76,13 @@ class Store:
 
     def read(self) -> bytes:
         try:
-            return Path(self.path).read_bytes()
+            with Path(self.path).open("rb") as file:
+                data = file.read(BYTES_MAX + 1)
         except OSError as e:
             raise self.error(f"cannot be read: {e.strerror}") from None
+        if len(data) > BYTES_MAX:
+            raise self.error(f"is larger than {BYTES_MAX} bytes")
+        return data
 
     def format(self, data: bytes) -> Format:
         if data.startswith(MAGIC):

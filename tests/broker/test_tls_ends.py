@@ -15,6 +15,8 @@ from klamm_base.errors import ConfigError
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.tls_contexts import TlsContexts
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 async def test_a_certificate_that_has_ended_or_ends_soon_is_told(tmp_path, caplog):
     store = tmp_path / "broker.pem"

@@ -54,7 +54,7 @@ def _alteration(
 
 def _alter(
     broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> None:
+) -> Steps[None]:
     kind, name = resource.resource_type, resource.resource_name
     config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     config_changes.check_plain(
@@ -63,6 +63,6 @@ def _alter(
     )
     target = config_changes.resource(broker, kind, name)
     configs = {config.name: config.value or "" for config in resource.configs}
-    config_changes.alter(target, configs, validate_only=validate_only)
+    yield from config_changes.altering(target, lambda: configs, validate_only=validate_only)
     if not validate_only:
         config_changes.report(ctx, kind, name, configs)

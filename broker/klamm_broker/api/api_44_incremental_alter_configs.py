@@ -58,7 +58,7 @@ def _alteration(
 
 def _alter(
     broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> None:
+) -> Steps[None]:
     kind, name = resource.resource_type, resource.resource_name
     config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     keys = [config.name for config in resource.configs]
@@ -74,7 +74,8 @@ def _alter(
                 config_changes.report(ctx, kind, name, keys)
         return
     target = config_changes.resource(broker, kind, name)
-    configs = config_changes.incremental(target, resource.configs)
-    config_changes.alter(target, configs, validate_only=validate_only)
+    yield from config_changes.altering(
+        target, lambda: config_changes.incremental(target, resource.configs), validate_only=validate_only
+    )
     if not validate_only:
         config_changes.report(ctx, kind, name, keys)

@@ -176,6 +176,14 @@ class BrokerResource(_Stored):
         if name:
             check_node_id(broker, name)
 
+    def reading(self, configs: Mapping[str, str]) -> Steps[None]:
+        """Read the files that a check of these looks at. Raises ConfigRefused."""
+        dynamic_config.check(configs, per_broker=bool(self._name))
+        try:
+            yield from self._broker.reading_dynamic_config(self._name, configs)
+        except ConfigError as e:
+            raise ConfigRefused(INVALID_REQUEST, str(e)) from None
+
     def check(self, configs: Mapping[str, str]) -> None:
         dynamic_config.check(configs, per_broker=bool(self._name))
         if self._broker.cluster_config.features["eligible.leader.replicas.version"]:
@@ -294,8 +302,16 @@ def _spliced(target: ConfigResource, configs: Mapping[str, str], change: Alterab
     return to_string(items, Type.LIST) or ""
 
 
-def alter(target: ConfigResource, configs: Mapping[str, str], *, validate_only: bool) -> None:
-    """Check a resource's new configurations and store them. Raises ConfigRefused, OSError."""
+def altering(
+    target: ConfigResource, make: Callable[[], Mapping[str, str]], *, validate_only: bool
+) -> Steps[None]:
+    """Check a resource's new configurations and store them. Raises ConfigRefused, OSError.
+
+    `make` is called again once files were read: another request may have changed the resource meanwhile.
+    """
+    if isinstance(target, BrokerResource):
+        yield from target.reading(make())
+    configs = make()
     for value in configs.values():
         if len(value) > VALUE_MAX:
             why = f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_MAX} bytes."
@@ -349,9 +365,9 @@ _Resource = TypeVar("_Resource", bound=_Named)
 
 
 def each_resource(
-    resources: Sequence[_Resource], change: Callable[[_Resource], None]
+    resources: Sequence[_Resource], change: Callable[[_Resource], Steps[None]]
 ) -> Steps[list[tuple[_Resource, ErrorCode, str | None]]]:
-    """Change one resource after the other; returns the outcomes. Each is a step of its own, as it writes to the disk.
+    """Change one resource after the other; returns the outcomes. Each is at least a step, as it writes to the disk.
 
     `change` raises ConfigRefused or OSError. A resource that is named twice is refused both times.
     """
@@ -362,7 +378,7 @@ def each_resource(
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise ConfigRefused(INVALID_REQUEST, "Each resource must appear at most once.")
-            change(resource)
+            yield from change(resource)
         except ConfigRefused as e:
             code, why = e.code, str(e)
         except OSError as e:

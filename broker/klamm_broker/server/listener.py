@@ -28,6 +28,7 @@ from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.sasl_config import LoginSettings
     from klamm_broker.server.state import BrokerState
@@ -71,6 +72,7 @@ class Server:
         self._tls: TlsAcceptor | None = None
         self._ports: dict[str, int] = {}
         self._serving = False
+        broker.config_readers.append(self._reading)
         broker.config_checks.append(self._check)
         broker.config_changes.append(self._reconfigure)
 
@@ -115,23 +117,28 @@ class Server:
         left = {connection.listener for connection in self.connections}.difference(self.broker.listeners)
         self.broker.listeners |= {name: before[name] for name in left}
 
-    def _prepare_tls(self, config: BrokerConfig) -> None:
-        """Make what TLS listeners need. Raises ConfigError. A broker without such a listener does not load OpenSSL."""
+    def _tls_of(self, config: BrokerConfig) -> TlsAcceptor | None:
+        """Returns what TLS listeners need. A broker that has never had such a listener does not load OpenSSL."""
         if self._tls is None and any(listener.protocol.tls for listener in config.listeners):
             from klamm_broker.server.tls_acceptor import TlsAcceptor
 
             self._tls = TlsAcceptor(self)
-        if self._tls is not None:
-            self._tls.contexts.take(config)
+        return self._tls
+
+    def _prepare_tls(self, config: BrokerConfig) -> None:
+        """Make the settings of TLS listeners. Raises ConfigError."""
+        if (tls := self._tls_of(config)) is not None:
+            tls.contexts.take(config)
+
+    def _reading(self, config: BrokerConfig) -> Steps[None]:
+        """Read what the check of another configuration looks at, beside the event loop."""
+        if (tls := self._tls_of(config)) is not None:
+            yield from tls.contexts.reading(config)
 
     def _check(self, config: BrokerConfig) -> None:
         """Raises ConfigError unless the listeners of another configuration can be opened beside those that stay."""
-        if self._tls is not None:
-            self._tls.contexts.check(config)
-        elif any(listener.protocol.tls for listener in config.listeners):
-            from klamm_broker.server.tls_contexts import TlsContexts
-
-            TlsContexts().check(config)
+        if (tls := self._tls_of(config)) is not None:
+            tls.contexts.check(config)
         limits_of(config)
         opened = {listener for _, listener in self._sockets}
         freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}

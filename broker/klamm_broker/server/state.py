@@ -18,6 +18,7 @@ from klamm_broker.server.storage import Storage
 
 if TYPE_CHECKING:
     from klamm_base.first_use import FirstUse
+    from klamm_broker.log.steps import Steps
     from klamm_broker.security.sasl.credentials import Mechanism
     from klamm_broker.security.sasl.scram import Account
     from klamm_broker.server.acl_file import StoredAuthorizer
@@ -42,7 +43,8 @@ class BrokerState(Storage):
     """The state of one node.
 
     `listeners` are the addresses that clients are told, by listener name; the server sets them once the ports are known.
-    `config_checks` raise ConfigError for a configuration that cannot be; `config_changes` are called once there is another.
+    `config_readers` read the files that `config_checks` look at, beside the event loop. `config_checks` raise ConfigError for a
+    configuration that cannot be; `config_changes` are called once there is another.
     """
 
     topic_changes: TopicChanges
@@ -65,6 +67,7 @@ class BrokerState(Storage):
         super().__init__(config, loop)
         self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
+        self.config_readers: list[Callable[[BrokerConfig], Steps[None]]] = []
         self.config_checks: list[Callable[[BrokerConfig], None]] = []
         self.config_changes: list[Callable[[], None]] = []
         self.started_s = time.time()
@@ -137,12 +140,21 @@ class BrokerState(Storage):
         for changed in self.config_changes:
             changed()
 
-    def check_dynamic_config(self, name: str, configs: Mapping[str, str]) -> None:
-        """Raise ConfigError if the broker cannot run with these, for all brokers (`name` is empty) or for this one."""
+    def reading_dynamic_config(self, name: str, configs: Mapping[str, str]) -> Steps[None]:
+        """Read, beside the event loop, the files that `check_dynamic_config` looks at. Raises ConfigError."""
+        changed = self._with_dynamic(name, configs)
+        for read in self.config_readers:
+            yield from read(changed)
+
+    def _with_dynamic(self, name: str, configs: Mapping[str, str]) -> BrokerConfig:
         config = self.config
-        changed = config.with_dynamic(
+        return config.with_dynamic(
             defaults=config.dynamic_defaults if name else configs, own=configs if name else config.dynamic
         )
+
+    def check_dynamic_config(self, name: str, configs: Mapping[str, str]) -> None:
+        """Raise ConfigError if the broker cannot run with these, for all brokers (`name` is empty) or for this one."""
+        changed = self._with_dynamic(name, configs)
         LogConfig.from_topic({}, changed.topic_defaults)
         for check in self.config_checks:
             check(changed)

@@ -1,5 +1,6 @@
 """The TLS settings of each listener, made from its properties and stores, and made anew when a store's file changes.
 
+At the start stores are read on the spot, later in a process of its own (`tls_stores.py`): `reading` comes before a change.
 A connection keeps the settings of its handshake. New ones take the newest that could be read: a bad file is told in
 the log, and the settings before it stay.
 """
@@ -10,7 +11,7 @@ import asyncio
 import datetime as dt
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,18 +23,23 @@ from klamm_base.tls import TlsSettings
 from klamm_broker.security.principal_rules import KEY as RULES
 from klamm_broker.security.principal_rules import PrincipalRules
 from klamm_broker.server.tls_keys import ALLOW_DN_CHANGES, ALLOW_SAN_CHANGES
+from klamm_broker.server.tls_stores import read_apart
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.listener_config import Listener
 
 log = logging.getLogger(__name__)
 
+ReadSettings = Callable[[Mapping[str, str]], TlsSettings]
 LOOK_S: Final = 5.0
 """The interval between two looks at the files of stores."""
 _DAY_S: Final = 86_400.0
 _SOON: Final = dt.timedelta(days=14)
 CLIENT_AUTH: Final = "ssl.client.auth"
+_TRIED_MAX: Final = 8
+"""Setups that were read for changes which may come: each is taken at once, or its change is refused."""
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
 Stamp = tuple[tuple[str, int, int, int], ...]
@@ -62,11 +68,16 @@ class _Kept:
     setup: TlsSetup
 
 
+_Tried = tuple[str, frozenset[tuple[str, str]]]
+"""A listener and its properties."""
+
+
 class TlsContexts:
     """The setups of all TLS listeners, by name. Event loop's thread only."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._tried: dict[_Tried, tuple[Stamp, TlsSetup | ConfigError]] = {}
         self._judged_s = -_DAY_S
 
     def __contains__(self, listener: str) -> bool:
@@ -85,17 +96,43 @@ class TlsContexts:
                 if before is not None and before.props == props:
                     kept[listener.name] = before
                 else:
-                    stamp, setup = _stamp(props), make(listener.name, props)
+                    stamp, setup = self._made(listener.name, props)
                     if before is not None:
                         _require_same_names(listener.name, before.setup.names, setup.names, props)
                     kept[listener.name] = _Kept(props, stamp, setup)
         self._kept = kept
+        self._tried = {}
 
     def check(self, config: BrokerConfig) -> None:
         """Raises ConfigError unless every TLS listener of a configuration can be served. Changes nothing."""
         trial = TlsContexts()
-        trial._kept = self._kept
+        trial._kept, trial._tried = self._kept, self._tried
         trial.take(config)
+
+    def reading(self, config: BrokerConfig) -> Steps[None]:
+        """Read the stores that a configuration asks for anew, in steps of a job each, for the `check` and `take` that follow."""
+        for listener in config.listeners:
+            if not listener.protocol.tls:
+                continue
+            name, props = listener.name, tls_properties(config, listener)
+            before = self._kept.get(name)
+            if before is not None and before.props == props:
+                continue
+            found: list[TlsSetup | ConfigError] = []
+            stamp = _stamp(props)
+            yield partial(_try, name, props, found)
+            while len(self._tried) >= _TRIED_MAX:
+                del self._tried[next(iter(self._tried))]
+            self._tried[name, frozenset(props.items())] = stamp, found[0]
+
+    def _made(self, name: str, props: Mapping[str, str]) -> tuple[Stamp, TlsSetup]:
+        tried = self._tried.get((name, frozenset(props.items())))
+        if tried is None:
+            return _stamp(props), make(name, props)
+        stamp, made = tried
+        if isinstance(made, ConfigError):
+            raise made
+        return stamp, made
 
     def look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to renew the setups whose files have changed. They are read in a thread. Tell once a day which end soon."""
@@ -107,7 +144,7 @@ class TlsContexts:
             stamp = _stamp(kept.props)
             if stamp != kept.stamp:
                 kept.stamp = stamp  # also of a bad file: it is told once
-                job = loop.run_in_executor(None, make, name, kept.props)
+                job = loop.run_in_executor(None, make, name, kept.props, read_apart)
                 job.add_done_callback(partial(self._renewed, name, kept))
 
     @staticmethod
@@ -161,11 +198,20 @@ def tls_properties(config: BrokerConfig, listener: Listener) -> dict[str, str]:
     return found
 
 
-def make(listener: str, props: Mapping[str, str]) -> TlsSetup:
+def _try(listener: str, props: Mapping[str, str], found: list[TlsSetup | ConfigError]) -> None:
+    try:
+        found.append(make(listener, props, read_apart))
+    except ConfigError as e:
+        found.append(e)
+
+
+def make(
+    listener: str, props: Mapping[str, str], read: ReadSettings = TlsSettings.from_properties
+) -> TlsSetup:
     """Returns the setup from a listener's properties. Raises ConfigError naming the listener and the property."""
     try:
         rules = PrincipalRules(props[RULES]) if props[RULES] else None
-        tls = TlsSettings.from_properties(props)
+        tls = read(props)
         context = tls.server_context()
         assert tls.identity is not None, "server_context() asks for it"
         return TlsSetup(context, rules, tls.identity.ends(), tls.identity.names())
