@@ -32,6 +32,12 @@ from klamm_kafka.wire.hot import (
     fetch_response_steps,
     parse_produce,
 )
+from klamm_kafka.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -122,6 +128,20 @@ def txn_commit(count):
     )
 
 
+def quotas():
+    """Changes of 5,000 users' quotas, which are only checked."""
+    return AlterClientQuotasRequest(
+        validate_only=True,
+        entries=[
+            AlterClientQuotasRequestEntryData(
+                entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=f"u{n}")],
+                ops=[OpData(key="producer_byte_rate", value=1000.0)],
+            )
+            for n in range(5_000)
+        ],
+    )
+
+
 def numbers():
     return [n % PARTITIONS for n in range(ASKED)]
 
@@ -163,6 +183,7 @@ CASES = {
         ), 1,
     ),
     "produce": (produce_many(), 9),
+    "client quotas": (quotas(), 1),
     "delete records": (
         DeleteRecordsRequest(timeout_ms=1000, topics=[DeleteRecordsTopic(name=TOPIC, partitions=[
             DeleteRecordsPartition(partition_index=n, offset=0) for n in range(ASKED)

@@ -47,7 +47,11 @@ async def server(tmp_path):
 
 
 async def change(port: int, listeners: str | None) -> None:
-    config = AlterableConfig(name="listeners", config_operation=0 if listeners else 1, value=listeners)
+    await set_value(port, "listeners", listeners)
+
+
+async def set_value(port: int, name: str, value: str | None) -> None:
+    config = AlterableConfig(name=name, config_operation=0 if value else 1, value=value)
     resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
     async with await Connection.open("127.0.0.1", port) as admin:
         (answer,) = (await admin.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses
@@ -131,3 +135,14 @@ async def test_a_listener_that_cannot_be_opened_holds_none_of_its_addresses(serv
     with socket.socket() as free:
         free.bind(("0.0.0.0", taken))
     assert late not in [listener for _, listener in server._sockets]
+
+
+async def test_the_name_of_the_machine_is_asked_for_once(server, monkeypatch):
+    server, port = server
+    asked = []
+    monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "this.example.org")
+    for rate in ("1000", "2000", "3000"):
+        await change(port, f"PLAINTEXT://127.0.0.1:{port},LATE://:0")
+        assert server.broker.listeners["LATE"].host == "this.example.org"
+        await set_value(port, "max.connections", rate)
+    assert len(asked) == 1, "a name server may take seconds, and all clients wait"

@@ -161,6 +161,13 @@ class Producing:
             self._produce(topic, each, partial(_note, waiting, index))
         return future
 
+    def send_one(self, topic: str, record: Record, size: int) -> asyncio.Future[list[Delivered]]:
+        """Hands over a record of so many bytes, for which there is room, as `send` does."""
+        future: asyncio.Future[list[Delivered]] = self._loop.create_future()
+        self.room.used += size
+        self._produce(topic, record, partial(_note, _Waiting(1, partial(self._hand_back, future, size)), 0))
+        return future
+
     async def has_room(self, size: int) -> None:
         """Waits until so many bytes of records may be sent."""
         while not self.room.fits(size):
@@ -198,7 +205,9 @@ class Producing:
         for future, size, waiting in done:
             self.room.used -= size
             self.records += len(waiting.found)
-            self.errors += sum(each.error is not None for each in waiting.found)
+            for each in waiting.found:
+                if each.error is not None:
+                    self.errors += 1
             if not future.done():
                 future.set_result(waiting.found)
         self._freed.set()

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -26,10 +27,9 @@ from klamm.restproxy.v3 import JSON, links_of
 
 IN_FLIGHT_MAX: Final = 1000
 """Records of a stream that wait for their answers."""
-_FIELDS: Final = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
-_OF_DATA: Final = (
-    "type", "data", "schema", "schema_id", "schema_version", "subject", "subject_name_strategy",
-)  # fmt: skip
+_FIELDS: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp", "original_size"})
+_OF_SCHEMA: Final = frozenset({"schema", "schema_id", "schema_version", "subject"})
+_OF_DATA: Final = frozenset({"type", "data", "subject_name_strategy"}) | _OF_SCHEMA
 _TYPES: Final = {each.name: each for each in Format}
 _STRATEGIES: Final = ("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME")
 
@@ -83,10 +83,14 @@ async def _lines(
             if following is None:
                 yield b"".join(lines)
                 return
-            if isinstance(following, Sent) and not following.delivery.done():
-                yield b"".join(lines)
-                lines = []
-            lines.append(_line(await answered(proxy, topic, following)))
+            if isinstance(following, Sent):
+                if not following.delivery.done():
+                    yield b"".join(lines)
+                    lines = []
+                    await following.delivery
+                lines.append(_line(_place(proxy, topic, following, following.delivery.result()[0])))
+            else:
+                lines.append(_line(_refusal(following)))
         yield b"".join(lines)
 
 
@@ -214,8 +218,8 @@ async def sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -
     partition = requests.whole(given, "partition_id")
     if partition is not None and partition >= count:
         raise ProxyError(40402, f"partition_id {partition}: the topic has {count} partitions")
-    key = await _part(proxy, topic, given, "key")
-    value = await _part(proxy, topic, given, "value")
+    key = await _part(proxy, topic, given, "key") if given.get("key") is not None else None
+    value = await _part(proxy, topic, given, "value") if given.get("value") is not None else None
     record = Record(
         key.data if key else None,
         value.data if value else None,
@@ -223,9 +227,11 @@ async def sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -
         _timestamp(requests.text(given, "timestamp")),
         _headers(given),
     )
-    proxy.limits.produce(record.bytes - OVERHEAD, time.monotonic())
-    await proxy.producing.has_room(record.bytes)
-    return Sent(key, value, proxy.producing.send(topic, [record]))
+    size = record.bytes
+    proxy.limits.produce(size - OVERHEAD, time.monotonic())
+    if not proxy.producing.room.fits(size):
+        await proxy.producing.has_room(size)
+    return Sent(key, value, proxy.producing.send_one(topic, record, size))
 
 
 def _timestamp(given: str | None) -> int | None:
@@ -252,11 +258,9 @@ def _headers(given: Mapping[str, Any]) -> list[tuple[str, bytes | None]]:
     return found
 
 
-async def _part(proxy: Proxy, topic: str, given: Mapping[str, Any], what: str) -> Part | None:
-    """Returns the key or the value of a record; None without one. Raises ProxyError."""
-    body = given.get(what)
-    if body is None:
-        return None
+async def _part(proxy: Proxy, topic: str, given: Mapping[str, Any], what: str) -> Part:
+    """Returns the key or the value of a record. Raises ProxyError."""
+    body = given[what]
     if not isinstance(body, dict):
         raise unprocessable(f"{what} must be an object with type and data")
     requests.known(body, _OF_DATA, what)
@@ -269,7 +273,7 @@ async def _part(proxy: Proxy, topic: str, given: Mapping[str, Any], what: str) -
     if name is not None and name not in _TYPES:
         raise unprocessable(f"{what}.type must be one of STRING, {', '.join(_TYPES)}, not {name!r:.40}")
     form = _TYPES[name] if name is not None else None
-    if form is None and not (body.keys() & {"schema", "schema_id", "schema_version", "subject"}):
+    if form is None and not (body.keys() & _OF_SCHEMA):
         raise unprocessable(f"{what}.type is needed")
     if form is None or form.has_schema:
         return await _with_schema(proxy, topic, body, form, what)
@@ -316,19 +320,33 @@ async def _with_schema(
 
 
 async def answered(proxy: Proxy, topic: str, sent: Sent | ProxyError) -> dict[str, Any]:
+    """Returns what a record is answered with, once it is there."""
     if isinstance(sent, ProxyError):
-        return {"error_code": sent.code, "message": str(sent)}
-    delivered = (await sent.delivery)[0]
+        return _refusal(sent)
+    return _place(proxy, topic, sent, (await sent.delivery)[0])
+
+
+def _refusal(error: ProxyError) -> dict[str, Any]:
+    return {"error_code": error.code, "message": str(error)}
+
+
+@lru_cache(1000)
+def _moment(timestamp_ms: int) -> str:
+    """Returns a time as ISO 8601; records that come together often have the same."""
+    when = datetime.fromtimestamp(max(0, timestamp_ms) / 1000, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _place(proxy: Proxy, topic: str, sent: Sent, delivered: Delivered) -> dict[str, Any]:
     if delivered.error is not None:
-        return {"error_code": delivered.error.code, "message": str(delivered.error)}
-    when = datetime.fromtimestamp(max(0, delivered.timestamp_ms) / 1000, UTC)
+        return _refusal(delivered.error)
     return {
         "error_code": 200,
         "cluster_id": proxy.cluster_id,
         "topic_name": topic,
         "partition_id": delivered.partition,
         "offset": delivered.offset,
-        "timestamp": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "timestamp": _moment(delivered.timestamp_ms),
         "key": sent.key.shown if sent.key else None,
         "value": sent.value.shown if sent.value else None,
     }
