@@ -249,3 +249,22 @@ def test_a_compacted_topic_is_read_in_whole_when_tombstones_may_be_gone(broker, 
         f"klamm: {fast}-0 is read anew from 0 on: tombstones may be gone: the last backup is older than delete.retention.ms\n"
     )
     assert "40 records" in again.stdout
+
+
+def test_a_damaged_last_manifest_is_no_end_of_backups(broker, tmp_path):
+    """The next backup follows the last good one, has a later id than the damaged one, and says so."""
+    topic, create = new_topic(broker), ("backup", "create", str(tmp_path / "b"), "-b", broker.bootstrap)
+    for i in range(3):
+        write(broker.bootstrap, topic, 10 * i, 10)
+        assert klamm(*create, "-t", topic).returncode == 0
+    for more in (["--full"], []):
+        last = max((tmp_path / "b" / "manifests").iterdir())
+        last.write_bytes(last.read_bytes()[:-9])
+        done = klamm(*create, "-t", topic, *more)
+        assert (done.returncode, "30 records" in done.stdout) == (0, True), done.stderr
+        assert f"manifest {last.name}: its SHA-256 is" in done.stderr
+        assert max((tmp_path / "b" / "manifests").iterdir()).name > last.name
+        last.unlink()
+    assert "good: 3 backups" in backup("verify", tmp_path / "b")
+    backup("restore", tmp_path / "b", "-b", broker.bootstrap, "--prefix", "d-")
+    assert read(broker.bootstrap, f"d-{topic}") == read(broker.bootstrap, topic)

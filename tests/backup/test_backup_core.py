@@ -236,6 +236,19 @@ def test_a_topic_made_anew_or_too_old_for_its_tombstones_is_read_in_whole():
     assert not is_stale({"cleanup.policy": "delete"}, former_ms=0, now_ms=10**15)
 
 
+def test_a_compacted_topic_is_read_anew_when_its_chunks_hold_twice_as_much():
+    """The cleaner removes records from the log; chunks of former backups keep them."""
+    held = 3 << 20
+    former = Partition(number=0, start=0, end=9, chunks=(replace(chunk(0, 9), raw_bytes=held),))
+    small = plan(former, Log(start=0, end=20, size=(held >> 1) - 1))
+    assert (small.kept, small.position) == ((), 0)
+    assert small.why == f"the backup holds {held} bytes of it, the compacted log {(held >> 1) - 1}"
+    assert plan(former, Log(start=0, end=20, size=held >> 1)).kept == former.chunks
+    assert plan(former, Log(start=0, end=20)).kept == former.chunks
+    tiny = replace(former, chunks=(replace(chunk(0, 9), raw_bytes=1 << 20),))
+    assert plan(tiny, Log(start=0, end=20, size=0)).kept == tiny.chunks
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_increments_over_a_log_that_lives_hold_what_the_log_holds(data):

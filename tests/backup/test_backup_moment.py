@@ -54,12 +54,16 @@ class Busy:
         self.work()
         return Rules(acls=(), quotas=(), users=())
 
+    async def sizes(self, _admin, _places):
+        return {}
+
 
 def taken(busy: Busy, monkeypatch) -> asking.Moment:
     """Return the moment of a backup of that cluster."""
     monkeypatch.setattr(asking, "known_offsets", busy.offsets)
     monkeypatch.setattr(asking.cluster_state, "groups", busy.groups)
     monkeypatch.setattr(asking.cluster_state, "rules", busy.rules)
+    monkeypatch.setattr(asking.cluster_state, "sizes", busy.sizes)
     plain, compact = Configs(own={}, effective={}), Configs(own=COMPACT, effective=COMPACT)
     configs = {tp.topic: compact if tp in (SOURCE, SCHEMAS) else plain for tp in busy.ends}
     return asyncio.run(asking.moment(None, list(busy.ends), configs, {}, lambda _: None))

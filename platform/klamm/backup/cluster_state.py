@@ -13,6 +13,7 @@ from klamm.admin.errors import AdminError, message_of
 from klamm.admin.groups import committed, list_groups
 from klamm.admin.model import TopicPartition, by_topic
 from klamm.admin.quotas import all_quotas, describe_credentials
+from klamm.admin.records import describe_log_dirs
 from klamm.admin.topics import Topic, id_text
 from klamm.backup.model import AclRule, Group, GroupOffset, Quota, User
 from klamm_broker.security.acl import AclFilter
@@ -89,6 +90,22 @@ async def epoch_ends(admin: Admin, epochs: Mapping[TopicPartition, int]) -> dict
 
     found = await admin.by_leader(list(epochs), call)
     return {tp: end for tp, end in found.items() if isinstance(end, int) and end >= 0}
+
+
+async def sizes(admin: Admin, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the bytes of logs, as the largest replica has them; nothing where the cluster does not tell. Raises AdminError."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        for folder in await describe_log_dirs(admin, await admin.brokers(), places):
+            for replica in folder.replicas:
+                found[replica.partition] = max(replica.size, found.get(replica.partition, 0))
+    except UnsupportedApi:
+        return {}
+    except AdminError as e:
+        if e.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return {}
+    return found
 
 
 async def groups(admin: Admin, places: Collection[TopicPartition]) -> tuple[Group, ...]:

@@ -74,7 +74,9 @@ class _Run:
 
     async def run(self) -> Manifest:
         ids = await asyncio.to_thread(self._folder.ids)
-        former = await asyncio.to_thread(self._folder.manifest, ids[-1]) if ids else None
+        former, damage = await asyncio.to_thread(self._folder.last_good)
+        for line in damage:
+            self._progress.say(f"{line}; this backup follows {former.id if former else 'none'}")
         cluster_id = (await self._admin.metadata([])).cluster_id or ""
         if former is not None and former.header.cluster_id != cluster_id:
             self._progress.say(
@@ -83,7 +85,7 @@ class _Run:
         topics = await self._topics()
         configs = await cluster_state.topic_configs(self._admin, [t.name for t in topics])
         taken_ms = time.time_ns() // 1_000_000
-        name = new_id(taken_ms, former.id if former is not None else "")
+        name = new_id(taken_ms, ids[-1] if ids else "")
         files = ChunkFiles(self._folder, name, self._wanted.codec)
         known: dict[str, Former] = {}
         if not self._wanted.full:

@@ -61,6 +61,18 @@ class BackupFolder:
             raise BackupError(f"{self.store} holds no backup {name}; `klamm backup list` shows all")
         return decode(raw, name)
 
+    def last_good(self) -> tuple[Manifest | None, list[str]]:
+        """Return the last manifest that can be read, None where there is none, and sentences on those behind it. Raises BackupError."""
+        damage: list[str] = []
+        for name in reversed(self.ids()):
+            try:
+                found = self.manifest(name)
+                found.state(self.key)
+                return found, damage
+            except DamagedError as e:
+                damage.append(str(e))
+        return None, damage
+
     def chosen(self, name: str | None) -> Manifest:
         """Return the manifest of this backup; None: the last one."""
         ids = self.ids()

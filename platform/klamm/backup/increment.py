@@ -5,7 +5,7 @@ and not all deleted by retention.
 
 A compacted log needs more: the former chunks may hold a key that was deleted since. The tombstone behind them says so, but the
 cleaner removes it, too, at the earliest `delete.retention.ms` after it was written. A backup that is younger than that meets every tombstone;
-after a longer time the log is read anew.
+after a longer time the log is read anew. So it is when the chunks hold about twice as much as the log: the cleaner removes records, chunks stay.
 """
 
 from __future__ import annotations
@@ -20,15 +20,22 @@ CLOCK_MARGIN: Final = 0.9
 """The part of delete.retention.ms that counts: clocks differ, and reading takes time."""
 
 
+OVERGROWN: Final = 2
+"""A compacted log is read anew when its chunks have so many times its bytes."""
+OVERGROWN_BYTES: Final = 1 << 20
+"""Chunks of less are left alone: brokers compact no segment that is written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """A partition as the cluster has it now. `epoch_end`: the end of the log's part up to the leader epoch that the former
-    backup ended with; None where the broker cannot say.
+    backup ended with; None where the broker cannot say. `size`: the bytes of a compacted log, None where they are not known.
     """
 
     start: int
     end: int
     epoch_end: int | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,11 @@ def plan(former: Partition | None, log: Log, *, same_topic: bool = True, stale: 
     if stale:
         return Increment(
             kept=(), position=log.start, why="tombstones may be gone: the last backup is older than delete.retention.ms"
+        )  # fmt: skip
+    held = sum(c.raw_bytes for c in former.chunks)
+    if log.size is not None and held > max(OVERGROWN * log.size, OVERGROWN_BYTES):
+        return Increment(
+            kept=(), position=log.start, why=f"the backup holds {held} bytes of it, the compacted log {log.size}"
         )  # fmt: skip
     cut = min(former.end, log.end if log.epoch_end is None else min(log.end, log.epoch_end))
     kept = tuple(c for c in former.chunks if c.end <= cut and c.end > log.start)

@@ -47,8 +47,12 @@ async def moment(
         ends |= await _ends(admin, list(row), say)
     starts = await known_offsets(admin, places, EARLIEST)
     epoch_ends = await cluster_state.epoch_ends(admin, epochs) if epochs else {}
+    compacted = [tp for tp in places if is_compacted(configs[tp.topic].effective)]
+    sizes = await cluster_state.sizes(admin, compacted) if compacted else {}
     logs = {
-        tp: Log(start=starts[tp], end=max(ends[tp], starts[tp]), epoch_end=epoch_ends.get(tp))
+        tp: Log(
+            start=starts[tp], end=max(ends[tp], starts[tp]), epoch_end=epoch_ends.get(tp), size=sizes.get(tp)
+        )
         for tp in places
     }
     return Moment(groups=_up_to(groups, logs), rules=rules, logs=logs)
