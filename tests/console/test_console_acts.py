@@ -138,3 +138,59 @@ def test_a_subject_is_deleted(parts, chromium):
     _press(chromium, "Delete")
     wait_until(lambda: f"Subject {subject} was deleted." in _text(chromium), "its end")
     assert registry.ask("GET", f"/subjects/{subject}/versions")[0] == 404
+
+
+def test_a_user_and_quotas_are_made_and_removed(parts, chromium):
+    name = new_name("user")
+
+    def fill(summary, fields, button):
+        chromium.get(f"{parts[0]}/c/local/access")
+        chromium.find_element(By.XPATH, f"//summary[text()='{summary}']").click()
+        form = chromium.find_element(By.XPATH, f"//details[summary[text()='{summary}']]")
+        for field, text in fields.items():
+            form.find_element(By.NAME, field).send_keys(text)
+        form.find_element(By.XPATH, f".//button[text()='{button}']").click()
+
+    fill("New user or password", {"user": name, "password": "geheim"}, "Save")
+    wait_until(lambda: f"{name} has a password for SCRAM" in _text(chromium), "the user")
+    assert "geheim" not in chromium.page_source
+    fill("Set quotas", {"user": name, "producer_byte_rate": "1024"}, "Set")
+    wait_until(lambda: "producer_byte_rate=1,024" in _text(chromium), "the quota")
+    fill("Set quotas", {"user": name, "producer_byte_rate": "much"}, "Set")
+    wait_until(lambda: "is no number" in _text(chromium), "the error")
+    fill("Set quotas", {"user": name}, "Set")
+    wait_until(lambda: "producer_byte_rate=1,024" not in _text(chromium), "no quota")
+    row = f"//tr[th[text()='{name}']]//button[starts-with(normalize-space(), 'Remove')]"
+    chromium.find_element(By.XPATH, row).click()
+    wait_until(lambda: f"{name} has no SCRAM" in _text(chromium), "the user's end")
+
+
+def test_dead_letters_are_looked_at_and_sent_again(parts, chromium, tmp_path):
+    address, broker, worker, _ = parts
+    topic, name = new_name(), new_name("sink")
+    new_topic(broker, name=topic)
+    worker.create(
+        name,
+        {
+            "connector.class": "FileStreamSink", "topics": topic, "file": str(tmp_path / "out"),
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
+            "errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{name}-dlq",
+            "errors.deadletterqueue.topic.replication.factor": "1", "errors.deadletterqueue.context.headers.enable": "true",
+        },
+    )  # fmt: skip
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"{bad")
+    producer.flush(30)
+    url = f"{address}/c/local/dead-letters/{name}-dlq"
+    wait_until(lambda: chromium.get(url) or f"{topic}-0@0" in _text(chromium), "the letter")
+    chromium.find_element(By.CSS_SELECTOR, ".records details summary").click()
+    worker.halt(name)  # else the letter comes back
+    wait_until(lambda: not worker.status(name)["tasks"], "its tasks have ended")
+    _press(chromium, "What would be sent")
+    wait_until(lambda: f"1 record would be sent to {topic}." in _text(chromium), "the look")
+    _press(chromium, "Send again")
+    wait_until(lambda: f"Sent again: 1 record to {topic}." in _text(chromium), "it is sent")
+    assert "Not sent again\n0" in _text(chromium)
+    chromium.get(f"{address}/c/local/dead-letters/{name}-dlq?error=nothing-holds-this")
+    assert "None." in _text(chromium)
+    worker.delete(name)
