@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import heapq
 import itertools
 import random
 import weakref
@@ -36,7 +37,7 @@ def test_measures_are_kafkas():
         windows = Windows(count=rng.choice((1, 2, 5, 11)), length_ms=rng.choice((100, 1000, 3000)))
         bound, now = rng.choice((0.5, 7.0, 1e6)), 1_700_000_000_000
         lines.append(f"new {windows.count} {windows.length_ms} {bound}")
-        rate, bucket = Rate(windows), TokenBucket(windows, now)
+        rate, bucket = Rate(windows), TokenBucket(windows.seconds, now)
         for _ in range(80):
             now += rng.choice(
                 (0, 1, 17, windows.length_ms - 1, windows.length_ms, rng.randrange(40 * windows.length_ms))
@@ -72,17 +73,82 @@ def test_a_delay_fits_an_answer():
     assert rate.throttle_ms(1e-9, 0) == INT_MAX
 
 
-@given(st.floats(0.01, 1.0), st.integers(0, 50), st.sampled_from((1.0, 1e3, 1e6)))
-def test_who_takes_all_that_he_can_gets_his_quota(chunk, pause_ms, bound):
-    """Chunks of up to a second's worth; over three minutes what was used at first is a trifle, and the windows' sawtooth too."""
-    rate, now, used = Rate(Windows()), 0, 0.0
-    while now < 240_000:
-        rate.record(chunk * bound, now)
-        used += chunk * bound
-        now += rate.throttle_ms(bound, now) + pause_ms + 1
-    assert used / now * 1000 <= bound * 1.1
-    if pause_ms + 1 < chunk * 900:  # it offers more than its quota
-        assert used / now * 1000 >= bound * 0.9
+def by_half_minutes(taken: list[tuple[int, float]]) -> tuple[float, float]:
+    """Returns the least and the most of any 30 s of what clients took, which are sorted by time."""
+    sums, total, first = [], 0.0, 0
+    for now, amount in taken:
+        while taken[first][0] <= now - 30_000:
+            total -= taken[first][1]
+            first += 1
+        total += amount
+        if now >= 30_000 + taken[0][0]:
+            sums.append((total - amount, total))  # just before this one, and with it
+    return min(least for least, _ in sums), max(most for _, most in sums)
+
+
+def eager(turn, connections: int, pause_ms: int) -> list[tuple[int, float]]:
+    """Lets clients take what they can for 80 s. `turn` tells what one got at a time, and its delay."""
+    taken, ready = [], [(0, n) for n in range(connections)]
+    while ready[0][0] < 80_000:
+        now, n = ready[0]
+        got, delay_ms = turn(now)
+        taken.append((now, got))
+        heapq.heapreplace(ready, (now + delay_ms + pause_ms + 1, n))
+    return taken
+
+
+BOUNDS = st.sampled_from((10.0, 1e3, 2e6))
+
+
+@given(st.floats(0.06, 3.0), st.integers(0, 50), st.integers(1, 4), BOUNDS)
+def test_who_sends_all_that_he_can_gets_his_quota_in_any_half_minute(chunk, pause_ms, connections, bound):
+    quota = Quota(PRODUCE, Windows(), burst_s=1)
+    quota.take({((USER, "ann"),): {PRODUCE: bound}})
+    size = chunk * bound
+
+    def turn(now: int) -> tuple[float, int]:
+        return size, quota.draw("ann", "app", size, now, strict=False)[1]
+
+    least, most = by_half_minutes(eager(turn, connections, pause_ms))
+    assert least >= 0.95 * 30 * bound - connections * size
+    assert most <= 1.05 * 30 * bound + connections * size
+
+
+@given(st.floats(0.001, 3.0), st.integers(0, 50), st.integers(1, 4), BOUNDS)
+def test_who_fetches_all_that_he_can_gets_his_quota_in_any_half_minute(batch, pause_ms, connections, bound):
+    """An answer has whole batches, and at least one."""
+    quota = Quota(QuotaKey.FETCH, Windows(), burst_s=1)
+    quota.take({((USER, "ann"),): {QuotaKey.FETCH: bound}})
+    size, held_up = batch * bound, 0
+
+    def turn(now: int) -> tuple[float, int]:
+        nonlocal held_up
+        answer = max(quota.most_at_once("ann", "app", now) // size, 1) * size
+        given_, delay_ms = quota.draw("ann", "app", answer, now, strict=True)
+        assert given_ == (not delay_ms), "records or a delay"
+        held_up = 0 if given_ else held_up + 1
+        assert held_up <= 2 * connections, "who waited as told gets records, unless another was before"
+        return (answer if given_ else 0), delay_ms
+
+    least, most = by_half_minutes(eager(turn, connections, pause_ms))
+    assert least >= 0.95 * 30 * bound - size
+    assert most <= 1.05 * 30 * bound + size
+
+
+@given(st.floats(0.1, 0.99), st.integers(1, 1000))
+def test_who_keeps_below_the_quota_in_each_second_never_waits(share, every_ms):
+    quota = Quota(PRODUCE, Windows(), burst_s=1)
+    quota.take({((USER, "ann"),): {PRODUCE: 1e6}})
+    for now in range(0, 20_000, every_ms):
+        assert quota.draw("ann", "", share * 1e3 * every_ms, now, strict=False) == (True, 0)
+
+
+def test_a_bucket_of_ten_seconds_delays_a_burst_after_a_rest_as_kafka():
+    for amount in (9_000, 10_000, 10_500, 12_000, 50_000):
+        rate, quota = Rate(Windows()), Quota(PRODUCE, Windows(), burst_s=10)
+        quota.take({((USER, "ann"),): {PRODUCE: 1000}})
+        rate.record(amount, 5)
+        assert quota.draw("ann", "", amount, 5, strict=False) == (True, rate.throttle_ms(1000, 5))
 
 
 # ---- precedence
@@ -168,6 +234,13 @@ def test_a_change_holds_for_what_was_used_before_it():
     quota.take({((USER, None),): {PRODUCE: 500.0}})
     assert quota.record("ann", "b", 1, 0) > 9000, "both clients of the user share it"
     assert quota.record("bob", "b", 1, 0) == 0
+    quota = Quota(PRODUCE, Windows(), burst_s=1)
+    for value, delay_ms in ((1000.0, 9000), (500.0, 18_000), (3000.0, 3000)):
+        quota.take({((USER, None),): {PRODUCE: value}})
+        used = 10_000 if value == 1000 else 0
+        assert quota.draw("ann", "b", used, 0, strict=False) == (True, delay_ms), (
+            "the same debt at another pace"
+        )
     quota.take({})
     assert quota.record("ann", "a", 1e9, 0) == 0
     assert not list(quota.figures())
@@ -185,7 +258,7 @@ def test_meters_that_nobody_uses_are_forgotten():
 def test_mutations_are_refused_to_new_clients_and_slow_old_ones_down():
     """KIP-599: strict ones get any number at once and then nothing until the debt is paid; the others wait."""
     for strict in (True, False):
-        quota = Quota(QuotaKey.MUTATION, Windows())
+        quota = Quota(QuotaKey.MUTATION, Windows(), burst_s=Windows().seconds)
         quota.take({((USER, "ann"),): {QuotaKey.MUTATION: 2.0}})
         assert quota.draw("ann", "", 30, 0, strict=strict) == (True, 0 if strict else 4000)
         assert quota.draw("ann", "", 1, 1000, strict=strict) == ((False, 3000) if strict else (True, 3500))

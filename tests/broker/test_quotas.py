@@ -125,6 +125,12 @@ def test_a_session_goes_on_after_a_delay(quick):
         assert put(client, {"user": None}, {FETCH: 30_000}) == (0, None)
         request = fetch_request(topic, 1)
         request.session_id, request.session_epoch = first.session_id, 1
+        assert (
+            sum(len(p.records) for t in client.request(request, 11).responses for p in t.partitions) > 60_000
+        )
+        client.request(produce_request(topic, batch(bytes(60_000))), 9)
+        request = fetch_request(topic, 2)
+        request.session_id, request.session_epoch = first.session_id, 2
         held_up = client.request(request, 11)
         assert (held_up.session_id, held_up.responses) == (first.session_id, [])
         assert held_up.throttle_time_ms > 0
@@ -134,7 +140,7 @@ def test_a_session_goes_on_after_a_delay(quick):
             min_bytes=1,
             max_bytes=1 << 20,
             session_id=first.session_id,
-            session_epoch=2,
+            session_epoch=3,
             topics=[],
         )
         answer = client.request(rest, 11)

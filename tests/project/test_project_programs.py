@@ -51,6 +51,7 @@ ALLOWED: Final = {
     "tests/mirror/test_mirror_keep_offsets_kafka.py": {
         "kafka-console-consumer"
     },  # a tool of Kafka, run by its own Java
+    "bench/broker/quotas.py": {"java"},  # looked for first
     "bench/agent/compare.py": {"syslog-ng"},  # looked for first
     # Suites name in `needs` what they start, and are skipped without it.
     "tests/conformance/java/run.py": {"mvn", "javac"},

@@ -20,6 +20,8 @@ METERS_MAX: Final = 10_000
 """Meters of one quota: some 10 MB."""
 FIGURES_MAX: Final = 1_000
 """Meters that are told to who asks for figures: each is two or three series at /metrics."""
+PIECE_S: Final = 0.25
+"""The part of a second's tokens that anybody may take who has no debt: smaller answers would cost more than they smooth."""
 _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 """The windows of the average throttle time: those of Kafka's metrics."""
 
@@ -29,23 +31,39 @@ class Meter:
 
     __slots__ = ("bucket", "rate", "throttled", "used_ms")
 
-    def __init__(self, windows: Windows, now_ms: int, *, bucket: bool) -> None:
+    def __init__(self, windows: Windows, now_ms: int, *, burst_s: float | None) -> None:
         self.rate = Rate(windows)
         self.throttled = SlidingSum(_AVERAGED)
-        self.bucket = TokenBucket(windows, now_ms) if bucket else None
+        self.bucket = None if burst_s is None else TokenBucket(burst_s, now_ms)
         self.used_ms = now_ms
+
+    @property
+    def stock(self) -> TokenBucket:
+        """The bucket of a quota that has one."""
+        assert self.bucket is not None, "a quota of tokens"
+        return self.bucket
 
 
 class Quota:
     """One kind of quota: its values and its meters.
 
-    `max_throttle_ms` bounds the delay that one request can cost. `queued` are the connections that are held up now.
+    With `burst_s` it is drawn from a bucket that holds what so many seconds allow, and the rate over the windows is only
+    told; without, the rate decides. `max_throttle_ms` bounds the delay that one request can cost. `queued` are the
+    connections that are held up now.
     """
 
-    def __init__(self, key: QuotaKey, windows: Windows, *, max_throttle_ms: int = INT_MAX) -> None:
+    def __init__(
+        self,
+        key: QuotaKey,
+        windows: Windows,
+        *,
+        burst_s: float | None = None,
+        max_throttle_ms: int = INT_MAX,
+    ) -> None:
         self.key = key
         self.windows = windows
         self.queued = 0
+        self._burst_s = burst_s
         self._max_throttle_ms = max_throttle_ms
         self._limits = Limits(key, {})
         self._meters: dict[Tags, Meter] = {}
@@ -65,13 +83,15 @@ class Quota:
         found = self._limits.find(user, client_id)
         return None if found is None else found[1]
 
-    def most_at_once(self, user: str, client_id: str) -> float | None:
-        """Returns what can be used at once without a delay for sure, after a rest; None without a quota."""
-        value = self.value(user, client_id)
-        return None if value is None else value * (self.windows.count - 1) * self.windows.length_ms / 1000
+    def most_at_once(self, user: str, client_id: str, now_ms: int) -> float | None:
+        """Returns how many tokens should be taken at once at most: those that are there, or a `PIECE_S`; None for any."""
+        found = self._limits.find(user, client_id)
+        if found is None:
+            return None
+        return max(self._meter(found[0], now_ms).stock.tokens(found[1], now_ms), found[1] * PIECE_S)
 
     def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Note what was used. Returns the time in milliseconds that the client has to wait, 0 if it is within its quota."""
+        """Note what was used. Returns the time in milliseconds that the rate wants the client to wait, mostly 0."""
         found = self._limits.find(user, client_id)
         if found is None:
             return 0
@@ -83,9 +103,14 @@ class Quota:
         """Note what was used, or with a negative amount what was not used after all. Nobody waits for it now."""
         found = self._limits.find(user, client_id)
         if found is not None:
-            self._meter(found[0], now_ms).rate.record(amount, now_ms)
+            meter = self._meter(found[0], now_ms)
+            meter.rate.record(amount, now_ms)
+            if meter.bucket is not None:
+                meter.bucket.take(amount, found[1], now_ms)
 
-    def draw(self, user: str, client_id: str, tokens: int, now_ms: int, *, strict: bool) -> tuple[bool, int]:
+    def draw(
+        self, user: str, client_id: str, tokens: float, now_ms: int, *, strict: bool
+    ) -> tuple[bool, int]:
         """Take tokens. Returns whether they were given, and the time until the debt is paid.
 
         Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay.
@@ -94,13 +119,12 @@ class Quota:
         if found is None:
             return True, 0
         meter = self._meter(found[0], now_ms)
-        assert meter.bucket is not None, "a quota of tokens"
-        debt_ms = meter.bucket.throttle_ms(found[1], now_ms)
+        debt_ms = meter.stock.throttle_ms(found[1], now_ms)
         if strict and debt_ms > 0:
             return False, debt_ms
-        meter.bucket.take(tokens, found[1], now_ms)
+        meter.stock.take(tokens, found[1], now_ms)
         meter.rate.record(tokens, now_ms)
-        return True, 0 if strict else meter.bucket.throttle_ms(found[1], now_ms)
+        return True, 0 if strict else meter.stock.throttle_ms(found[1], now_ms)
 
     def throttled(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """Note that a client has to wait."""
@@ -124,7 +148,7 @@ class Quota:
         if meter is None:
             if len(self._meters) >= METERS_MAX:
                 del self._meters[next(iter(self._meters))]
-            meter = Meter(self.windows, now_ms, bucket=self.key is QuotaKey.MUTATION)
+            meter = Meter(self.windows, now_ms, burst_s=self._burst_s)
         self._meters[tags] = meter  # the one that was used last comes last
         meter.used_ms = now_ms
         return meter

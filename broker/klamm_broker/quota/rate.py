@@ -1,8 +1,8 @@
 """The measures behind quotas: rates over sliding windows, and buckets of tokens. Pure; time is passed in.
 
-They count as Kafka's do, so that the same load is told the same throttle times. A rate is a sum over some windows of a
-second, the current one included, divided by the time that they cover; at first it counts as if the windows before had
-been empty. A bucket fills at its quota's pace up to what all windows together allow.
+They count as Kafka's do. A rate is a sum over some windows of a second, the current one included, divided by the time
+that they cover; at first it counts as if the windows before had been empty. A bucket fills at its quota's pace up to
+what some seconds allow.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ class Windows:
 
     count: int = 11
     length_ms: int = 1000
+
+    @property
+    def seconds(self) -> float:
+        return self.count * self.length_ms / 1000
 
     @property
     def max_throttle_ms(self) -> int:
@@ -112,32 +116,32 @@ class Rate:
 
 
 class TokenBucket:
-    """A stock of tokens (KIP-599): whoever takes more than there are leaves a debt, and waits until it is paid."""
+    """A stock of tokens (KIP-599): whoever takes more than there are leaves a debt, and waits until it is paid.
 
-    __slots__ = ("_filled_ms", "_tokens", "_windows")
+    It holds what the quota allows in so many `seconds`.
+    """
 
-    def __init__(self, windows: Windows, now_ms: int) -> None:
-        self._windows = windows
+    __slots__ = ("_filled_ms", "_seconds", "_tokens")
+
+    def __init__(self, seconds: float, now_ms: int) -> None:
+        self._seconds = seconds
         self._tokens = math.inf  # full, whatever the quota is
         self._filled_ms = now_ms
 
     def tokens(self, quota: float, now_ms: int) -> float:
         """Returns the tokens that are there, below 0 for a debt."""
-        most = self._most(quota)
+        most = self._seconds * quota
         self._tokens = min(most, self._tokens + quota * (now_ms - self._filled_ms) / 1000)
         self._filled_ms = now_ms
         return self._tokens
 
     def take(self, tokens: float, quota: float, now_ms: int) -> None:
-        self._tokens = min(self._most(quota), self.tokens(quota, now_ms) - tokens)
+        self._tokens = min(self._seconds * quota, self.tokens(quota, now_ms) - tokens)
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
         """Returns the time until the debt is paid; 0 without one."""
         tokens = self.tokens(quota, now_ms)
         return _rounded(-tokens * 1000 / quota) if tokens < 0 else 0
-
-    def _most(self, quota: float) -> float:
-        return self._windows.count * self._windows.length_ms / 1000 * quota
 
 
 INT_MAX: Final = (1 << 31) - 1

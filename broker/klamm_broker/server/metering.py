@@ -1,8 +1,8 @@
 """Accounts of requests: their cost is measured while they are handled, and settled with their answers (KIP-13, KIP-124, KIP-219, KIP-599).
 
 A `Charge` exists only while any user or client has a quota. The answer goes out at once and tells the delay; then the
-broker reads nothing more from the connection until the delay is over. A fetch that is over its quota is answered without
-records. Event loop's thread only.
+broker reads nothing more from the connection until the delay is over. A fetch of one who is over the quota is answered
+without records. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -109,16 +109,16 @@ class Charge:
     # ---- while it is handled
 
     def fetch_bytes_max(self) -> int | None:
-        """Returns how much one fetch may have without being sure to exceed its quota; None for any."""
-        most = self._conn.broker.quotas.fetch.most_at_once(self._user, self._client_id)
+        """Returns how much one fetch should have at most, so that its client gets its quota evenly; None for any."""
+        most = self._conn.broker.quotas.fetch.most_at_once(self._user, self._client_id, self._now_ms())
         return None if most is None else int(min(most, 1 << 62))
 
     def fetched(self, size: int) -> int:
         """Settle a fetch whose answer has this size. Returns the delay; if there is one, the answer must be empty."""
         quotas, now_ms = self._conn.broker.quotas, self._now_ms()
-        fetch_ms = quotas.fetch.record(self._user, self._client_id, size, now_ms)
+        given, fetch_ms = quotas.fetch.draw(self._user, self._client_id, size, now_ms, strict=True)
         throttle_ms = self._end(fetch_ms, quotas.fetch, now_ms)
-        if throttle_ms:
+        if throttle_ms and given:
             quotas.fetch.note(self._user, self._client_id, -size, now_ms)
         return throttle_ms
 
@@ -146,7 +146,8 @@ class Charge:
         quotas, now_ms = self._conn.broker.quotas, self._now_ms()
         produce_ms = 0
         if self._key == ApiKey.PRODUCE:
-            produce_ms = quotas.produce.record(self._user, self._client_id, self._size, now_ms)
+            produce = quotas.produce
+            _, produce_ms = produce.draw(self._user, self._client_id, self._size, now_ms, strict=False)
         throttle_ms = self._end(produce_ms, quotas.produce, now_ms, exempt=not reply)
         return _with_throttle_time(reply, self._key, self._version, throttle_ms) if throttle_ms else reply
 

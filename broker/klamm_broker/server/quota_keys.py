@@ -10,6 +10,7 @@ from klamm_broker.quota.connections import UNLIMITED
 
 OVERRIDES: Final = "max.connections.per.ip.overrides"
 RATE: Final = "max.connection.creation.rate"
+BURST: Final = "klamm.quota.burst.seconds"
 PER_LISTENER: Final = frozenset({"max.connections", RATE})
 """Properties that one listener may have of its own, beside the broker's."""
 
@@ -26,6 +27,11 @@ def define(key: Any) -> None:
             f"{prefix}.window.size.seconds", Type.INT, 1, between(1), f"Length of a window of {what}, in seconds.",
             importance=low,
         )  # fmt: skip
+    key(
+        BURST, Type.INT, 1, between(1),
+        "What a client may send or fetch at once after a rest, as seconds of its `producer_byte_rate` or "
+        "`consumer_byte_rate`. 10 is Kafka's burst.", importance=low,
+    )  # fmt: skip
     key(
         "max.connections",
         Type.INT,

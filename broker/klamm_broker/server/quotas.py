@@ -18,6 +18,7 @@ from klamm_broker.quota.limits import IP, Entity, QuotaKey
 from klamm_broker.quota.meters import Quota
 from klamm_broker.server.client_quotas import Quotas
 from klamm_broker.server.connection_limits import windows_of
+from klamm_broker.server.quota_keys import BURST
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
@@ -36,10 +37,12 @@ class ClientQuotas:
         """Read the file; without a file there are no quotas. Raises DirectoryError."""
         self._path = path
         self.windows = windows_of(config, "quota")
-        self.produce = Quota(QuotaKey.PRODUCE, self.windows)
-        self.fetch = Quota(QuotaKey.FETCH, self.windows)
+        burst_s = config[BURST]
+        self.produce = Quota(QuotaKey.PRODUCE, self.windows, burst_s=burst_s)
+        self.fetch = Quota(QuotaKey.FETCH, self.windows, burst_s=burst_s)
         self.request = Quota(QuotaKey.REQUEST, self.windows, max_throttle_ms=self.windows.max_throttle_ms)
-        self.mutation = Quota(QuotaKey.MUTATION, windows_of(config, "controller.quota"))
+        changes = windows_of(config, "controller.quota")
+        self.mutation = Quota(QuotaKey.MUTATION, changes, burst_s=changes.seconds)
         self.kinds = (self.produce, self.fetch, self.request, self.mutation)
         self.active = False
         self.changes: list[Callable[[], None]] = []
