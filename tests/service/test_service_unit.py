@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from klamm.cli.main import app
 from klamm.logdump.check import check
 from klamm.service.install import Wanted, plan
 from klamm.service.kinds import KINDS, kind_of
@@ -161,6 +164,37 @@ def test_the_configuration_of_each_server_is_read(tmp_path: Path, kind: str, tex
     bad.write_text(text + "\n")
     with pytest.raises(ConfigError, match=said):
         plan(Wanted(kind=kind_of(kind), name="x", of_user=True, config=bad))
+
+
+@pytest.mark.usefixtures("processes")
+def test_options_need_no_file_before_them() -> None:
+    words = ["service", "install", "up", "--user", "--dry-run", "--", "--lag", "--data-dir", "/data/up"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    (started,) = [line for line in done.stdout.splitlines() if line.startswith("ExecStart=")]
+    assert started.endswith(" up --lag --data-dir /data/up")
+
+
+@pytest.mark.parametrize("words", [("--data-dir", "/data/up"), ("--lag", "--data-dir=/data/up")])
+def test_up_may_write_the_folder_that_it_is_given(words: tuple[str, ...]) -> None:
+    unit = plan(Wanted(kind=kind_of("up"), name="u", of_user=False, words=words))
+    assert "ReadWritePaths=/var/lib/klamm /data/up\n" in unit.text()
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("memory_max", ["4G", "512M", "1000", "50%", "infinity"], ["abc", "4GB", "-1", ""]),
+        ("cpu_quota", ["150%", "12.5%"], ["150", "0%", "two"]),
+    ],
+)
+def test_limits_are_those_that_systemd_reads(name: str, good: list[str], bad: list[str]) -> None:
+    wanted = Wanted(kind=kind_of("up"), name="u", of_user=True)
+    for value in good:
+        plan(replace(wanted, **{name: value}))
+    for value in bad:
+        with pytest.raises(ConfigError, match=rf"--{name.replace('_', '-')} {value}: give "):
+            plan(replace(wanted, **{name: value}))
 
 
 def test_lag_may_write_its_history(tmp_path: Path) -> None:

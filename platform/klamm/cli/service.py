@@ -103,6 +103,9 @@ def install(
     from klamm.service.kinds import kind_of
     from klamm.service.systemd import verify
 
+    further = list(words or ())
+    if config is not None and str(config).startswith("-"):  # there was no file before the --
+        config, further = None, [str(config), *further]
     with reported():
         manager = _manager(of_user)
         wanted = installing.Wanted(
@@ -110,7 +113,7 @@ def install(
             name=(name or f"klamm-{kind}").removesuffix(".service"),
             of_user=manager.of_user,
             config=config,
-            words=tuple(words or ()),
+            words=tuple(further),
             user=limits.run_as,
             folder=limits.folder,
             program=_versions(manager, prefix).running(),

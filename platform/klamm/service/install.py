@@ -5,12 +5,14 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +46,16 @@ class Wanted:
     cpu_quota: str | None = None
 
 
+_LIMITS: Final = (
+    (
+        "memory_max",
+        re.compile(r"\d+[KMGT]?|\d+(\.\d+)?%|infinity"),
+        "give bytes with K, M, G or T, such as 4G, or a part, such as 50%",
+    ),
+    ("cpu_quota", re.compile(r"[1-9]\d*(\.\d+)?%"), "give a part of one CPU, such as 150%"),
+)
+
+
 def plan(wanted: Wanted) -> Unit:
     """Returns the unit. Raises ConfigError for a configuration that the server would refuse, or that it cannot read."""
     kind = wanted.kind
@@ -57,7 +69,11 @@ def plan(wanted: Wanted) -> Unit:
     if config is not None and not config.is_file():
         raise ConfigError(f"{config}: no such file")
     folder = (wanted.folder or (home_folder() if wanted.of_user else SYSTEM_FOLDER)).absolute()
-    written = written_by(kind, config, folder)
+    for name, pattern, right in _LIMITS:
+        value = getattr(wanted, name)
+        if value is not None and not pattern.fullmatch(value):
+            raise ConfigError(f"--{name.replace('_', '-')} {value}: {right}")
+    written = [*written_by(kind, config, folder), *(folder / path for path in _data_dirs(wanted))]
     return Unit(
         name=wanted.name,
         kind=kind,
@@ -74,6 +90,13 @@ def plan(wanted: Wanted) -> Unit:
         memory_max=wanted.memory_max,
         cpu_quota=wanted.cpu_quota,
     )
+
+
+def _data_dirs(wanted: Wanted) -> list[str]:
+    """Returns the folder that `klamm up` was told to write, which no configuration names."""
+    words = wanted.words if wanted.kind.name == "up" else ()
+    apart = [after for word, after in pairwise(words) if word == "--data-dir"]
+    return apart + [word.partition("=")[2] for word in words if word.startswith("--data-dir=")]
 
 
 def install(unit: Unit, manager: Systemd, *, start: bool) -> Iterator[str]:
