@@ -268,3 +268,27 @@ def test_a_damaged_last_manifest_is_no_end_of_backups(broker, tmp_path):
     assert "good: 3 backups" in backup("verify", tmp_path / "b")
     backup("restore", tmp_path / "b", "-b", broker.bootstrap, "--prefix", "d-")
     assert read(broker.bootstrap, f"d-{topic}") == read(broker.bootstrap, topic)
+
+
+def test_what_programs_read(broker, tmp_path):
+    """`list`, `verify` and `prune` in JSON; a damaged manifest hides no other backup."""
+    topic, at, folder = new_topic(broker), ("-b", broker.bootstrap), tmp_path / "b"
+    write(broker.bootstrap, topic, 0, 10)
+    for _ in range(3):
+        backup("create", folder, *at, "-t", topic)
+    (found,) = json.loads(backup("verify", folder, "-o", "json"))
+    assert (found["backups"], found["records"], found["damage"]) == (3, 10, [])
+    (found,) = json.loads(backup("verify", folder, "--against", broker.bootstrap, "-o", "json"))
+    assert (found["topics"], found["records"], found["differences"]) == (1, 10, [])
+    ids = [row["backup"] for row in json.loads(backup("list", folder, "-o", "json"))]
+    (found,) = json.loads(backup("prune", folder, "--keep-last", "2", "--dry-run", "-o", "json"))
+    assert found == {"backups": ids[:1], "files": [], "dry_run": True}
+    (folder / "manifests" / ids[1]).write_text("{")
+    done = klamm("backup", "list", str(folder), "-o", "json")
+    assert (done.returncode, [row["backup"] for row in json.loads(done.stdout)]) == (1, [ids[0], ids[2]])
+    assert f"manifest {ids[1]}: " in done.stderr
+    done = klamm("backup", "verify", str(folder), "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)[0]["damage"][0].startswith(f"manifest {ids[1]}")) == (
+        1,
+        True,
+    )

@@ -144,13 +144,21 @@ def list_backups(
 ) -> None:
     """List the backups in a folder, the oldest first. Needs no key."""
     with reported():
+        from klamm.backup.errors import DamagedError
         from klamm.backup.folder import BackupFolder
         from klamm.backup.store import open_store
 
         folder = BackupFolder.without_key(open_store(place))
-        print_rows(
-            [_row(folder, name) for name in folder.ids()], list(_COLUMNS), output, wide=["cluster", "key_id"]
-        )
+        rows: list[dict[str, Any]] = []
+        damage: list[str] = []
+        for name in folder.ids():
+            try:
+                rows.append(_row(folder, name))
+            except DamagedError as e:
+                damage.append(str(e))
+        print_rows(rows, list(_COLUMNS), output, wide=["cluster", "key_id"])
+        if damage:
+            fail("; ".join(damage))
 
 
 def _row(folder: BackupFolder, name: str) -> dict[str, Any]:
@@ -189,6 +197,7 @@ def verify(
     exclude: ExcludeOption = None,
     rename: RenameOption = None,
     prefix: PrefixOption = "",
+    output: FormatOption = Format.TABLE,
     key_file: KeyFileOption = None,
     passphrase_file: PassphraseOption = None,
 ) -> None:
@@ -216,13 +225,22 @@ def verify(
                         a, c, folder, state, selection=selection, names=names, progress=progress
                     ),
                 )
-                _print_comparison(found)
+                _print_comparison(found, output)
                 return
             verdict = asyncio.run(check(folder, progress, only=backup))
-        _print_verdict(verdict)
+        _print_verdict(verdict, output)
 
 
-def _print_comparison(found: Comparison) -> None:
+def _print_comparison(found: Comparison, output: Format) -> None:
+    if output is not Format.TABLE:
+        row = {
+            "topics": found.topics, "records": found.equal, "compacted": found.compacted, "deleted": found.deleted,
+            "offsets": found.offsets, "differences": found.differences,
+        }  # fmt: skip
+        print_rows([row], list(row), output)
+        if found.differences:
+            raise typer.Exit(EXIT_FAILED)
+        return
     for line in found.differences:
         typer.echo(f"different: {line}")
     more = [
@@ -241,7 +259,16 @@ def _print_comparison(found: Comparison) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict, output: Format) -> None:
+    if output is not Format.TABLE:
+        row = {
+            "backups": verdict.backups, "chunks": verdict.chunks, "records": verdict.records, "size": verdict.size,
+            "unreferenced": verdict.unreferenced, "damage": verdict.damage,
+        }  # fmt: skip
+        print_rows([row], list(row), output)
+        if verdict.damage:
+            raise typer.Exit(EXIT_FAILED)
+        return
     for line in verdict.damage:
         typer.echo(f"damaged: {line}")
     if verdict.unreferenced:
@@ -391,6 +418,7 @@ def prune(
     keep_last: Annotated[int | None, typer.Option("--keep-last", min=1, help="Keep so many backups.")] = None,
     keep_days: Annotated[float | None, typer.Option("--keep-days", min=0, help="Keep backups that are younger.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    output: FormatOption = Format.TABLE,
     key_file: KeyFileOption = None,
     passphrase_file: PassphraseOption = None,
 ) -> None:  # fmt: skip
@@ -403,6 +431,10 @@ def prune(
             gone = remove(
                 folder, now_ms=time.time_ns() // 1_000_000, last=keep_last, days=keep_days, dry_run=dry_run
             )
+        if output is not Format.TABLE:
+            row = {"backups": list(gone.backups), "files": list(gone.files), "dry_run": dry_run}
+            print_rows([row], list(row), output)
+            return
         verb = "would remove" if dry_run else "removed"
         for name in gone.backups:
             typer.echo(f"{verb} backup {name}")
