@@ -129,7 +129,7 @@ def txn_commit(count):
 
 
 def quotas():
-    """Changes of 5,000 users' quotas, which are only checked."""
+    """Changes of 4,000 users' quotas, which are only checked."""
     return AlterClientQuotasRequest(
         validate_only=True,
         entries=[
@@ -137,7 +137,7 @@ def quotas():
                 entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=f"u{n}")],
                 ops=[OpData(key="producer_byte_rate", value=1000.0)],
             )
-            for n in range(5_000)
+            for n in range(4_000)
         ],
     )
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.quota.limits import Entity
@@ -24,6 +24,7 @@ from klamm_broker.server.client_quotas import (
     check_entity,
     duplicate,
 )
+from klamm_broker.server.slices import drive
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -36,12 +37,15 @@ from klamm_kafka.wire.messages.alter_client_quotas import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.log.steps import Steps
     from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
 
 Parts = tuple[tuple[str, str | None], ...]
 Refusal = tuple[ErrorCode, str]
+STEP: Final = 64
+"""Entries in one step: half a millisecond."""
 
 
 @handles(
@@ -60,31 +64,37 @@ def alter_client_quotas(
         return AlterClientQuotasResponse(entries=refused)
     hosts = {name for entry in request.entries if (name := address_of(_parts(entry))) is not None}
     if not hosts:
-        return _alter(broker, ctx, request, {})
+        return drive(broker.loop, _altering(broker, ctx, request, {}))
 
     async def looked_up() -> AlterClientQuotasResponse:
         found = await asyncio.gather(*(broker.loop.run_in_executor(None, _look_up, host) for host in hosts))
-        return _alter(broker, ctx, request, dict(zip(hosts, found, strict=True)))
+        result = drive(broker.loop, _altering(broker, ctx, request, dict(zip(hosts, found, strict=True))))
+        return await result if isinstance(result, asyncio.Future) else result
 
     return broker.loop.create_task(looked_up())
 
 
-def _alter(
+def _altering(
     broker: BrokerState,
     ctx: RequestContext,
     request: AlterClientQuotasRequest,
     addresses: dict[str, str | None],
-) -> AlterClientQuotasResponse:
-    quotas = dict(broker.quotas.all)
+) -> Steps[AlterClientQuotasResponse]:
+    wanted: dict[Entity, Sequence[Change]] = {}
     results: dict[Parts, Refusal | None] = {}  # by the entity as it was asked for
-    for entry in request.entries:
+    seen: set[Parts] = set()
+    for number, entry in enumerate(request.entries, 1):
+        if not number % STEP:
+            yield None
         parts = _parts(entry)
+        named_before = (ordered := tuple(sorted(parts))) in seen
+        seen.add(ordered)
         try:
             entity = check_entity(parts)
             host = address_of(entity)
             if host is not None and addresses.get(host) is None:
                 raise QuotaRefused(f"{host} is not a valid IP or resolvable host.")
-            if entity in {tuple(sorted(seen)) for seen in results}:
+            if named_before:
                 raise QuotaRefused(duplicate(entity))
             changes: Sequence[Change] = [(op.key, None if op.remove else op.value) for op in entry.ops]
             check_changes(entity, changes)
@@ -92,6 +102,10 @@ def _alter(
             results[parts] = e.code, str(e)
             continue
         results[parts] = None
+        wanted[entity] = changes
+    yield None
+    quotas = dict(broker.quotas.all)
+    for entity, changes in wanted.items():
         quotas[entity] = changed(quotas.get(entity, {}), changes)
     kept = {entity: values for entity, values in quotas.items() if values}
     if not request.validate_only and kept != broker.quotas.all:
@@ -100,7 +114,12 @@ def _alter(
         if failed is None:
             entities = [dict(parts) for parts, refusal in results.items() if refusal is None]
             audit.changed(ctx, "quotas", entities=entities)
-    return AlterClientQuotasResponse(entries=[_answer(parts, refusal) for parts, refusal in results.items()])
+    answers = []
+    for number, (parts, refusal) in enumerate(results.items()):
+        if not number % STEP:
+            yield None
+        answers.append(_answer(parts, refusal))
+    return AlterClientQuotasResponse(entries=answers)
 
 
 def _store(

@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -96,6 +96,11 @@ class Server:
         """The TLS settings of the listeners; None where none has TLS."""
         return None if self._tls is None else self._tls.contexts
 
+    @cached_property
+    def _own_name(self) -> str:
+        """The machine's name, asked for once: a name server may let us wait."""
+        return socket.getfqdn()
+
     def _advertise(self) -> None:
         """Set the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0.
 
@@ -108,7 +113,7 @@ class Server:
         self.broker.listeners = {
             name: replace(
                 item,
-                host=socket.getfqdn() if item.host in EVERY_HOST else item.host,
+                host=self._own_name if item.host in EVERY_HOST else item.host,
                 port=item.port or self._ports[name],
             )
             for name, item in told.items()
