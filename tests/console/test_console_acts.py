@@ -107,6 +107,24 @@ def test_a_connector_is_paused_stopped_and_sent_back(parts, chromium, tmp_path):
     assert "STOPPED" in _text(chromium)
 
 
+def test_a_failed_connectors_history_has_its_trace(parts, chromium, tmp_path):
+    address, broker, worker, _ = parts
+    topic, name = new_topic(broker), new_name("sink")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"no number")
+    producer.flush(30)
+    numbers = "org.apache.kafka.connect.converters.LongConverter"
+    config = {"connector.class": "FileStreamSink", "topics": topic, "file": str(tmp_path / "out")}
+    worker.create(name, config | {"value.converter": numbers})
+    url = f"{address}/c/local/connectors/{name}/history"
+    wait_until(lambda: chromium.get(url) or "state FAILED" in _text(chromium), "the failure")
+    trace = chromium.find_element(By.CSS_SELECTOR, ".events details")
+    assert "\n" not in trace.text  # its first line
+    trace.find_element(By.TAG_NAME, "summary").click()
+    assert "Caused by:" in trace.find_element(By.TAG_NAME, "pre").text
+    worker.delete(name)
+
+
 def test_a_package_is_installed_and_removed(parts, chromium, tmp_path):
     code = PLUGIN.format(name="Shown", version="1.2").replace("import acme_lib", "")
     wheel = make_wheel(

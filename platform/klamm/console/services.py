@@ -21,6 +21,8 @@ CONNECT_S: Final = 5.0
 ANSWER_MAX: Final = 64 << 20
 EVENTS_MAX: Final = 1_000
 SILENCE_S: Final = 0.5
+PAUSE_S: Final = 0.15
+"""Events that are there come in one go, so that so short a pause after some of them is the end."""
 
 
 class Service:
@@ -135,7 +137,7 @@ class Service:
                         f"{self._what}: {_said(await answer.text()) or answer.reason}", answer.status
                     )
                 while len(found) < EVENTS_MAX:
-                    async with asyncio.timeout(SILENCE_S):
+                    async with asyncio.timeout(PAUSE_S if found else SILENCE_S):
                         raw = await answer.content.readline()
                     if not raw:
                         break

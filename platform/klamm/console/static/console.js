@@ -48,7 +48,10 @@
       if (plot && plot.series.length === data.length) { plot.setData(data); return; }
       if (plot) { plot.destroy(); }
       const axis = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}};
+      // As everywhere here: UTC, and 24 hours
+      const day = {fmtDate: (template) => uPlot.fmtDate(template.replace("{h}{aa}", "{HH}:00").replace("{h}", "{HH}").replace("{aa}", "").replace("{M}/{D}/{YY}", "{YYYY}-{MM}-{DD}").replace("{M}/{D}", "{MM}-{DD}")), tzDate: (s) => uPlot.tzDate(new Date(s * 1e3), "Etc/UTC")};
       plot = new uPlot({
+        ...day,
         width: box.clientWidth - 16, height: 240, scales: {x: {range: (u, low, high) => [Math.min(low, high - 300), high]}, y: {range: from0}, age: {range: from0}},
         axes: [axis, {...axis, size: 70, label: "records"}, ...(found.ages ? [{...axis, scale: "age", side: 1, size: 60, label: "seconds", grid: {show: false}}] : [])],
         series: [{}, ...found.lines.map((l, i) => ({label: l.name, stroke: colours[i % colours.length], width: 2})),
