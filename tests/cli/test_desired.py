@@ -245,6 +245,23 @@ connectors:
 """
 
 
+@pytest.mark.usefixtures("processes")
+def test_a_password_that_is_missing_is_found_before_anything_is_changed(broker, tmp_path):
+    file = tmp_path / "wanted.yaml"
+    file.write_text(
+        "topics: {early: {partitions: 1}}\n"
+        "users: {ann: {mechanisms: {SCRAM-SHA-512: 4096}, password_env: KLAMM_NO_SUCH_PASSWORD}}\n"
+    )
+    done = klamm("apply", "-f", str(file), "-b", broker.bootstrap)
+    assert done.returncode == 2
+    said = "klamm: users: ann: the environment variable KLAMM_NO_SUCH_PASSWORD holds no password\n"
+    assert done.stderr == said
+    assert klamm("topic", "list", "--topic", "early", "-b", broker.bootstrap, "-o", "csv").stdout.split() in (
+        [],
+        ["topic,partitions,replicas"],
+    )
+
+
 def test_a_cluster_becomes_as_a_file_wants_it(broker, klamm_worker, tmp_path, monkeypatch):
     monkeypatch.setenv("ANN", "sesame")
     file = tmp_path / "wanted.yaml"

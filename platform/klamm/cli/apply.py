@@ -67,6 +67,7 @@ def apply(
             raise typer.Exit(EXIT_CHANGES if todo else 0)
         if dry_run or not todo:
             return
+        _find_passwords(todo)
         _confirm(todo, yes=yes)
         _carry_out(cluster, registry, worker, todo)
 
@@ -162,6 +163,15 @@ def _print(changes: list[Change], output: Format) -> None:
         {"action": c.action.value, "kind": c.kind, "name": c.title, "change": c.said or None} for c in changes
     ]
     print_rows(rows, ["action", "kind", "name", "change"], output)
+
+
+def _find_passwords(todo: list[Change]) -> None:
+    """Raises ConfigError for a user without a password before anything is changed."""
+    from klamm.desired.carrying import password
+
+    for change in todo:
+        if change.kind == "users" and change.put:
+            password(change.name, change.wanted)
 
 
 def _confirm(todo: list[Change], *, yes: bool) -> None:

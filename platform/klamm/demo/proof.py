@@ -53,7 +53,12 @@ def _topic(bootstrap: str) -> Digest:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "klamm-demo-proof", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "klamm-demo-proof",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
     )
     try:
         partition = TopicPartition(TOPIC, 0, 0)

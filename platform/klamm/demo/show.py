@@ -61,7 +61,8 @@ class TopicEnd:
         from confluent_kafka import Consumer, TopicPartition
 
         self._partition = TopicPartition(TOPIC, 0)
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "klamm-demo-progress"})
+        settings = {"bootstrap.servers": bootstrap, "group.id": "klamm-demo-progress", "log_level": 2}
+        self._consumer = Consumer(settings)
 
     def acknowledged(self) -> int:
         """Returns the end offset; 0 while there is no such topic."""
