@@ -7,9 +7,19 @@ from contextlib import aclosing
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.backups import backup, write
+from support.kafka_broker import KafkaBroker
+from support.kafka_cluster import SecondNode
 
+from klamm.admin.client import Admin
 from klamm.backup import reading
+from klamm.backup.create import Wanted, create
 from klamm.backup.errors import BackupError
+from klamm.backup.folder import BackupFolder
+from klamm.backup.selection import Selection
+from klamm.backup.store import open_store
+from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.fetch import FetchRequest, PartitionData
@@ -70,3 +80,43 @@ def test_a_log_that_was_cut_is_told(monkeypatch, out_of_range, said):
     monkeypatch.setattr(reading, "CUT_S", 0.01)
     with pytest.raises(BackupError, match=said):
         read_all(Leader(10**9, out_of_range=out_of_range))
+
+
+class Killer:
+    """A progress that kills a broker when the first records have come."""
+
+    def __init__(self, broker: SecondNode) -> None:
+        self._broker = broker
+
+    def begin(self, what: str, total: int) -> None:
+        self.total = total
+
+    def advance(self, offsets: int, _size: int) -> None:
+        assert offsets < self.total
+        self._broker.kill()
+
+    def say(self, text: str) -> None:
+        pytest.fail(text)
+
+
+def test_a_leader_is_killed_while_a_backup_runs(tmp_path, apache_kafka, processes):
+    """Two brokers of Apache Kafka: the other one takes over, and the backup has all records."""
+    (tmp_path / "one").mkdir()
+    with (
+        KafkaBroker(tmp_path / "one", {"broker.session.timeout.ms": "3000"}) as first,
+        SecondNode(first, tmp_path / "two") as second,
+    ):
+        client = AdminClient({"bootstrap.servers": first.address})
+        client.create_topics([NewTopic("t", 2, replication_factor=2)])["t"].result(60)
+        write(first.address, "t", 0, 160_000, 2, acks="all")
+        folder = BackupFolder.make(open_store(str(tmp_path / "b")), None)
+
+        async def run() -> int:
+            async with Admin(first.address) as admin, Cluster(first.address) as cluster:
+                wanted = Wanted(selection=Selection(include=["t"]))
+                return (await create(admin, cluster, folder, wanted, Killer(second))).header.records
+
+        assert asyncio.run(run()) == 160_000
+        assert second.process is not None
+        assert second.process.poll() is not None
+        assert "good: 1 backup" in backup("verify", tmp_path / "b")
