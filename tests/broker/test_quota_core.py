@@ -135,6 +135,22 @@ def test_who_fetches_all_that_he_can_gets_his_quota_in_any_half_minute(batch, pa
     assert most <= 1.05 * 30 * bound + size
 
 
+@pytest.mark.parametrize("pauses", [(0,), (0, 5), (3, 3), (0, 0, 5), (0, 2, 5, 9), (0, 40)])
+def test_consumers_that_share_a_quota_take_turns(pauses):
+    """One who is there first after a delay must not always win."""
+    quota = Quota(QuotaKey.FETCH, Windows(), burst_s=1)
+    quota.take({((USER, "ann"),): {QuotaKey.FETCH: 1e6}})
+    got, ready = [0.0] * len(pauses), [(0, n) for n in range(len(pauses))]
+    while ready[0][0] < 60_000:
+        now, n = ready[0]
+        answer = max(quota.most_at_once("ann", "", now) // 16_000, 1) * 16_000
+        given_, delay_ms = quota.draw("ann", "", answer, now, strict=True, asker=n)
+        got[n] += answer if given_ else 0
+        heapq.heapreplace(ready, (now + delay_ms + pauses[n] + 1, n))
+    assert 0.98 <= sum(got) / 60e6 <= 1.04
+    assert min(got) >= 0.7 * sum(got) / len(pauses), got
+
+
 @given(st.floats(0.1, 0.99), st.integers(1, 1000))
 def test_who_keeps_below_the_quota_in_each_second_never_waits(share, every_ms):
     quota = Quota(PRODUCE, Windows(), burst_s=1)

@@ -22,6 +22,10 @@ FIGURES_MAX: Final = 1_000
 """Meters that are told to who asks for figures: each is two or three series at /metrics."""
 PIECE_S: Final = 0.25
 """The part of a second's tokens that anybody may take who has no debt: smaller answers would cost more than they smooth."""
+TURN_MS: Final = 50
+"""The time that one who was served later lets one who was served earlier go before."""
+TURNS_MAX: Final = 8
+"""Those who were served last whose turns are remembered."""
 _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 """The windows of the average throttle time: those of Kafka's metrics."""
 
@@ -29,12 +33,13 @@ _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 class Meter:
     """The use of a quota by those who share it, and how long they had to wait."""
 
-    __slots__ = ("bucket", "rate", "throttled", "used_ms")
+    __slots__ = ("bucket", "rate", "throttled", "turns", "used_ms")
 
     def __init__(self, windows: Windows, now_ms: int, *, burst_s: float | None) -> None:
         self.rate = Rate(windows)
         self.throttled = SlidingSum(_AVERAGED)
         self.bucket = None if burst_s is None else TokenBucket(burst_s, now_ms)
+        self.turns: dict[int, None] = {}
         self.used_ms = now_ms
 
     @property
@@ -42,6 +47,17 @@ class Meter:
         """The bucket of a quota that has one."""
         assert self.bucket is not None, "a quota of tokens"
         return self.bucket
+
+    def serve(self, asker: int) -> None:
+        """Note that this one of those who share the quota has had a turn."""
+        self.turns.pop(asker, None)
+        self.turns[asker] = None
+        if len(self.turns) > TURNS_MAX:
+            del self.turns[next(iter(self.turns))]
+
+    def turn_ms(self, asker: int) -> int:
+        """Returns how long this one lets the others go before: the longer, the later it was served."""
+        return TURN_MS * (1 + list(self.turns).index(asker)) if asker in self.turns else 0
 
 
 class Quota:
@@ -109,11 +125,12 @@ class Quota:
                 meter.bucket.take(amount, found[1], now_ms)
 
     def draw(
-        self, user: str, client_id: str, tokens: float, now_ms: int, *, strict: bool
+        self, user: str, client_id: str, tokens: float, now_ms: int, *, strict: bool, asker: int | None = None
     ) -> tuple[bool, int]:
         """Take tokens. Returns whether they were given, and the time until the debt is paid.
 
-        Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay.
+        Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay. Of
+        several askers who share the quota and come again as told, those go first who were not served of late.
         """
         found = self._limits.find(user, client_id)
         if found is None:
@@ -121,7 +138,9 @@ class Quota:
         meter = self._meter(found[0], now_ms)
         debt_ms = meter.stock.throttle_ms(found[1], now_ms)
         if strict and debt_ms > 0:
-            return False, debt_ms
+            return False, debt_ms + (0 if asker is None else meter.turn_ms(asker))
+        if asker is not None:
+            meter.serve(asker)
         meter.stock.take(tokens, found[1], now_ms)
         meter.rate.record(tokens, now_ms)
         return True, 0 if strict else meter.stock.throttle_ms(found[1], now_ms)
