@@ -240,3 +240,10 @@ def test_both_tools_say_the_same_of_members_and_transactions(either, tools, ours
             theirs = tools.run(tool, *words)
             code, out = ours(tool, words)
             assert (code, sorted(out.splitlines())) == (theirs.code, sorted(theirs.out.splitlines())), line
+
+
+def test_the_file_of_client_settings_is_one_option():
+    """It is `COMMAND_CONFIG`; two tools vary its help or its argument."""
+    again = re.compile(r'Option\(\s*"command-config"')
+    tools = Path(kafka_tools.__file__).parent.glob("*.py")
+    assert [tool.stem for tool in tools if again.search(tool.read_text())] == ["options"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from klamm.admin.acls import create_acls, delete_acls, describe_acls
 from klamm.admin.errors import AdminError
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options, UsageError
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError
 from klamm.kafka_tools.run import with_admin
 from klamm_broker.security.acl import WILDCARD, Acl, AclFilter
 from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, AclPermissionType, PatternType, ResourceType
@@ -19,9 +20,7 @@ SUMMARY = "manage ACLs."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
     Option("bootstrap-controller", "Kafka's: a controller to connect to.", "HOST:PORT,..."),
-    Option(
-        "command-config", "A .properties file with client settings (Java's names).", "FILE", optional=True
-    ),
+    replace(COMMAND_CONFIG, optional=True),
     Option("add", "Add ACLs."),
     Option("remove", "Remove ACLs."),
     Option("list", "List ACLs, of the given resources or all."),

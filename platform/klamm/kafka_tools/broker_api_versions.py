@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from klamm.admin.client import Admin
-from klamm.kafka_tools.options import Option, Options
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 from klamm_kafka.wire.api_keys import ApiKey, message_types
@@ -15,7 +15,7 @@ from klamm_kafka.wire.api_keys import ApiKey, message_types
 SUMMARY = "ask brokers which versions of which APIs they serve."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
 )
 _OTHERS: Final = {
     80: ("AddRaftVoter", 0, 1),

@@ -27,7 +27,7 @@ from klamm.admin.config_entities import (
 from klamm.admin.errors import AdminError
 from klamm.admin.quotas import Quotas, describe_credentials, describe_quotas
 from klamm.kafka_tools.failures import reason, with_class
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import connected
 from klamm_base.errors import KlammError
 from klamm_kafka.wire.errors import ErrorCode
@@ -37,7 +37,7 @@ _TYPES: Final = "topics/clients/users/brokers/broker-loggers/ips/client-metrics/
 OPTIONS = (
     Option("bootstrap-server", "The brokers to connect to.", "HOST:PORT,..."),
     Option("bootstrap-controller", "Controllers to connect to: refused, ask a broker.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("alter", "Alter settings."),
     Option("describe", "List settings."),
     Option("all", "--describe: all settings, the static and default ones too."),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from klamm.kafka_tools.console_clients import file_and_properties, librdkafka, properties
 from klamm.kafka_tools.console_records import ConsoleError, Formatter, Shown
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm_base.addresses import parse_addresses
 from klamm_base.errors import KlammError
 
@@ -35,7 +35,7 @@ OPTIONS = (
     Option("formatter", "DefaultMessageFormatter only: other Java classes cannot be loaded.", "CLASS"),
     Option("command-property", "A setting of the consumer.", "KEY=VALUE"),
     Option("consumer-property", "The older name of --command-property.", "KEY=VALUE"),
-    Option("command-config", "A .properties file with settings of the consumer.", "FILE"),
+    COMMAND_CONFIG,
     Option("consumer.config", "The older name of --command-config.", "FILE"),
 )  # fmt: skip
 _FORMATTERS: Final = ("DefaultMessageFormatter", "org.apache.kafka.tools.consumer.DefaultMessageFormatter")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm.kafka_tools.console_clients import file_and_properties, librdkafka, properties
 from klamm.kafka_tools.console_records import LineReader
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm_base.addresses import parse_addresses
 
 SUMMARY = "write the lines of standard input to a topic."
@@ -27,7 +27,7 @@ OPTIONS = (
     Option("property", "The older name of --reader-property.", "KEY=VALUE"),
     Option("command-property", "A setting of the producer.", "KEY=VALUE"),
     Option("producer-property", "The older name of --command-property.", "KEY=VALUE"),
-    Option("command-config", "A .properties file with settings of the producer.", "FILE"),
+    COMMAND_CONFIG,
     Option("producer.config", "The older name of --command-config.", "FILE"),
     Option("line-reader", "Not here: a Java class.", "CLASS"),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from klamm.admin.reset import (
 from klamm.kafka_tools.failures import reason, with_class
 from klamm.kafka_tools.group_command import (
     ACTIONS,
-    CONFIG,
     EXECUTE,
     EXPORT,
     TARGETS,
@@ -53,12 +52,12 @@ from klamm.kafka_tools.group_tables import (
     state_table,
     warn_of_state,
 )
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 
 SUMMARY = "list, describe and delete consumer groups, reset or delete their offsets."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED, except for --validate-regex: the broker to connect to.", "HOST:PORT"),
-    CONFIG,
+    COMMAND_CONFIG,
     Option("list", "List all consumer groups."),
     Option("describe", "Describe groups and their lag."),
     Option("delete", "Delete groups without members, with their offsets."),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.kafka_tools.console_clients import key_values, librdkafka
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.load.running import Reading
 from klamm_base.errors import KlammError
 from klamm_base.properties import load_properties
@@ -17,7 +17,7 @@ from klamm_base.properties import load_properties
 SUMMARY = "measure how fast a cluster gives records."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("consumer.config", "The older name of --command-config.", "FILE"),
     Option("command-property", "A client setting.", "K=V"),
     Option("topic", "The topic to read.", "TOPIC"),

@@ -6,21 +6,20 @@ import base64
 import binascii
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from klamm.admin.errors import AdminError
 from klamm.admin.tokens import Principal, Token, create_token, describe_tokens, expire_token, renew_token
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 
 SUMMARY = "create, renew, expire, or describe delegation tokens."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option(
-        "command-config", "REQUIRED: A .properties file with client settings: tokens need a login.", "FILE"
-    ),
+    replace(COMMAND_CONFIG, help="REQUIRED: A .properties file with client settings: tokens need a login."),
     Option("create", "Create a token; --renewer-principal names who may renew it."),
     Option("renew", "Renew a token for --renew-time-period."),
     Option("expire", "Expire a token after --expiry-time-period."),

@@ -12,14 +12,14 @@ from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.admin.records import delete_records
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 
 SUMMARY = "delete the records of partitions that are before an offset."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option(
         "offset-json-file",
         'REQUIRED: A file like {"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}; '

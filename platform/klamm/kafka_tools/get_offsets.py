@@ -10,14 +10,14 @@ from klamm.admin.filters import PartitionFilter, by_rules, by_topic_and_numbers
 from klamm.admin.offsets import NONE, list_offsets, parse_time
 from klamm.admin.topics import partitions_where
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 
 SUMMARY = "offsets of topics' partitions at a point of time."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED. Brokers to ask first.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("topic", "Only topics that match this regular expression.", "REGEX"),
     Option("partitions", "Only these partitions.", "NUMBER,..."),
     Option(

@@ -18,7 +18,6 @@ from klamm_base.errors import KlammError
 
 ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
 BOOTSTRAP: Final = Option("bootstrap-server", "REQUIRED: the broker to connect to.", "HOST:PORT")
-CONFIG: Final = Option("command-config", "A .properties file with client settings.", "FILE")
 TIMEOUT: Final = Option("timeout", "How long to wait for the cluster, in ms.", "MS", default="30000")
 EXECUTE: Final = Option("execute", "--reset-offsets: do it.")
 EXPORT: Final = Option("export", "--reset-offsets: print the new offsets as CSV.")

@@ -12,7 +12,7 @@ from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.admin.replicas import PREFERRED, UNCLEAN, elect_leaders
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import connected
 from klamm_base.errors import KlammError
 from klamm_kafka.wire.errors import ErrorCode
@@ -20,7 +20,7 @@ from klamm_kafka.wire.errors import ErrorCode
 SUMMARY = "elect leaders of partitions."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("admin.config", "The older name of --command-config.", "FILE"),
     Option(
         "election-type",

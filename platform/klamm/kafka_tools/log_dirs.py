@@ -9,14 +9,14 @@ from typing import Any
 from klamm.admin.client import Admin
 from klamm.admin.records import LogDir, describe_log_dirs
 from klamm.kafka_tools.failures import with_class
-from klamm.kafka_tools.options import Option, Options, UsageError
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 
 SUMMARY = "ask brokers what their log directories hold."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("describe", "Describe the log directories."),
     Option("topic-list", "Only these topics; all if there is none.", "TOPIC,..."),
     Option("broker-list", "Only these brokers; all if there is none.", "ID,..."),

@@ -46,6 +46,9 @@ class Option:
     only_with: tuple[str, ...] = ()
 
 
+COMMAND_CONFIG: Final = Option("command-config", "A .properties file with client settings.", "FILE")
+
+
 class Options:
     """The options that a command line gave."""
 

@@ -17,7 +17,7 @@ from klamm.admin.nodes import describe_cluster
 from klamm.admin.topics import describe_topics, unknown
 from klamm.kafka_tools import reassign_plans as plans
 from klamm.kafka_tools.failures import reason, with_class
-from klamm.kafka_tools.options import Option, Options, UsageError
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError
 from klamm.kafka_tools.reassign_dirs import dirs_of, move_dirs, move_states
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
@@ -26,7 +26,7 @@ SUMMARY = "move topic partitions between replicas."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
     Option("bootstrap-controller", "Not here: brokers answer for their controllers.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("generate", "Propose where the partitions of topics could stand."),
     Option("execute", "Begin the moves of --reassignment-json-file."),
     Option("verify", "Say how far these moves are; when all are done, remove throttles."),

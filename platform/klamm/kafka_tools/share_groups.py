@@ -16,7 +16,6 @@ from klamm.kafka_tools.failures import reason, with_class
 from klamm.kafka_tools.group_command import (
     ACTIONS,
     BOOTSTRAP,
-    CONFIG,
     EXECUTE,
     TARGETS,
     TIMEOUT,
@@ -34,13 +33,13 @@ from klamm.kafka_tools.group_command import (
 )
 from klamm.kafka_tools.group_offsets import print_error
 from klamm.kafka_tools.group_tables import aligned, missing, reset_table
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 
 SUMMARY = "list, describe, reset and delete share groups."
 _SCENARIOS: Final = ("to-datetime", "to-earliest", "to-latest")
 OPTIONS = (
     BOOTSTRAP,
-    CONFIG,
+    COMMAND_CONFIG,
     Option("list", "List all share groups."),
     Option("describe", "Describe share groups, their members or their offsets."),
     Option("delete", "Delete share groups without members."),

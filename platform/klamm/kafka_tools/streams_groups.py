@@ -18,7 +18,6 @@ from klamm.kafka_tools.failures import reason, with_class
 from klamm.kafka_tools.group_command import (
     ACTIONS,
     BOOTSTRAP,
-    CONFIG,
     EXECUTE,
     EXPORT,
     TARGETS,
@@ -42,13 +41,13 @@ from klamm.kafka_tools.group_offsets import (
     print_error,
     wanted_reset,
 )
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.streams_tables import members_table, offsets_table, reset_table, state_table
 
 SUMMARY = "list, describe, reset and delete Streams groups."
 OPTIONS = (
     BOOTSTRAP,
-    CONFIG,
+    COMMAND_CONFIG,
     Option("list", "List all Streams groups."),
     Option("describe", "Describe Streams groups, their members or their offsets."),
     Option("delete", "Delete Streams groups without members, with their offsets."),

@@ -15,7 +15,7 @@ from klamm.admin.errors import AdminError
 from klamm.admin.filters import topic_pattern
 from klamm.admin.model import TopicPartition
 from klamm.kafka_tools.failures import reason
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
 from klamm_broker.coordinator import java_order
@@ -24,7 +24,7 @@ from klamm_kafka.wire.errors import ErrorCode
 SUMMARY = "create, delete, describe, or change a topic."
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED: The broker to connect to.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    COMMAND_CONFIG,
     Option("list", "List all topics."),
     Option("create", "Create a topic."),
     Option("delete", "Delete topics."),
