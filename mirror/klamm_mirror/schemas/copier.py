@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from klamm_mirror.schemas.config import IDS, KEEP, TRANSLATE
 from klamm_mirror.schemas.names import SubjectNames
-from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryError
+from klamm_plugins.converters.references import Reference
+from klamm_plugins.converters.registry import RegisteredSchema, RegistryError
 from klamm_plugins.converters.registry_admin import (
     IMPORT,
     READONLY,

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.extras import how_to_install
+from klamm_plugins.converters.references import Reference, Referred, references_in, referred_texts
 
 _TYPES: Final = {"avro": "AVRO", "jsonschema": "JSON", "protobuf": "PROTOBUF"}
-_REFERENCES_MAX: Final = 1000
 
 
 class Api(Protocol):
@@ -51,27 +51,23 @@ def encoder(name: str, registry: Api, subject: str, schema: str | None) -> Calla
         case "jsonschema":
             write = _json(found["schema"])
         case _:
-            write = _protobuf(found["schema"], _imported(registry, found.get("references") or []))
+            write = _protobuf(found["schema"], _imported(registry, found))
     return lambda text: head + write(text)
 
 
-def _imported(registry: Api, references: list[Any]) -> dict[str, str]:
+def _imported(registry: Api, found: Any) -> dict[str, str]:
     """Return the texts of referenced schemas by the names that they are imported by, theirs too. Raises KlammError."""
-    texts: dict[str, str] = {}
-    left = list(references)
-    while left:
-        each = left.pop()
-        if each["name"] in texts:
-            continue
-        path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
-        found = registry.call("GET", path)
-        if found is None or len(texts) >= _REFERENCES_MAX:
+
+    def ask(reference: Reference) -> Referred:
+        path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+        answer = registry.call("GET", path)
+        if answer is None:
             raise KlammError(
-                f"the registry has no version {each['version']} of {each['subject']}, which is referenced"
+                f"the registry has no version {reference.version} of {reference.subject}, which is referenced"
             )
-        texts[each["name"]] = found["schema"]
-        left += found.get("references") or []
-    return texts
+        return answer["schema"], references_in(answer)
+
+    return referred_texts(references_in(found), ask)
 
 
 def _avro(schema: str) -> Callable[[bytes], bytes]:

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from klamm_base.configdef import ConfigDef, Importance, Password, Type, between
 from klamm_base.errors import ConfigError
+from klamm_plugins.converters.references import Reference, Referred, references_in, referred_texts
 from klamm_plugins.errors import DataError, RetriableError
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _ANSWER_MAX: Final = 16 << 20
 NO_CONTENT: Final = 204
 _TOKEN: Final = re.compile(r"[!-~]+")
 _FORM: Final = "it must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with %2F, %3F and %23 for /, ? and # of a password"
-_DEPTH_MAX: Final = 20  # references of references: more is a circle
 
 
 class RegistryError(DataError):
@@ -42,15 +42,6 @@ class RegistryError(DataError):
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A schema that another one refers to by `name`."""
-
-    name: str
-    subject: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +191,16 @@ class RegistryClient:
         answer = self.ask("GET", f"/schemas/ids/{id}?format={form}")
         return str(answer["schema"])
 
-    def resolved(self, schema: RegisteredSchema, depth: int = 0) -> dict[str, str]:
+    def resolved(self, schema: RegisteredSchema) -> dict[str, str]:
         """Returns the texts of all schemas that this one refers to, by the names it uses, inner ones first."""
-        if depth > _DEPTH_MAX:
-            raise DataError(f"schema {schema.id}: its references are nested too deeply, or form a circle")
-        found: dict[str, str] = {}
-        for reference in schema.references:
-            place = (reference.subject, reference.version)
-            if place not in self._versions:
-                self._versions[place] = self._version(reference.subject, str(reference.version))
-            inner = self._versions[place]
-            found |= self.resolved(inner, depth + 1)
-            found[reference.name] = inner.text
-        return found
+        return referred_texts(schema.references, self._referred)
+
+    def _referred(self, reference: Reference) -> Referred:
+        place = (reference.subject, reference.version)
+        if place not in self._versions:
+            self._versions[place] = self._version(reference.subject, str(reference.version))
+        inner = self._versions[place]
+        return inner.text, inner.references
 
     def _version(self, subject: str, version: str) -> RegisteredSchema:
         answer = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
@@ -268,11 +256,8 @@ class RegistryClient:
 
 def schema_of(id: int, answer: Mapping[str, Any]) -> RegisteredSchema:
     """Returns the schema in an answer of the registry."""
-    references = tuple(
-        Reference(r["name"], r["subject"], int(r["version"])) for r in answer.get("references") or ()
-    )
     return RegisteredSchema(
-        id, answer.get("schemaType") or "AVRO", answer["schema"], references, answer.get("version")
+        id, answer.get("schemaType") or "AVRO", answer["schema"], references_in(answer), answer.get("version")
     )
 
 

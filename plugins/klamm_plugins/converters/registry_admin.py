@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+from klamm_plugins.converters.references import Reference
 from klamm_plugins.converters.registry import (
-    Reference,
     RegisteredSchema,
     RegistryClient,
     RegistryError,
