@@ -15,6 +15,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from klamm_base.tls import trusted_of
 
 REFRESH_AT: Final = 0.8
 REQUEST_S: Final = 30.0
+LOOK_AGAIN_S: Final = 60.0
+"""A token in a file that does not say when it ends is good for this time; then the file is read again."""
 ANSWER_BYTES_MAX: Final = (
     1 << 20
 )  # a token is a few kilobytes; the server of a wrong address may send anything
@@ -130,8 +133,10 @@ class TokenSource:
             try:
                 token = Path(path).read_text("utf-8").strip()
             except OSError as e:
-                raise TokenRefused(f"{ENDPOINT}: {path} cannot be read: {e.strerror}") from None
-            return token, max(0.0, (_expiry(token) or now) - now)
+                from klamm_base.unreadable import why_unreadable
+
+                raise TokenRefused(f"{ENDPOINT}: {path} {why_unreadable(Path(path), e)}") from None
+            return token, _life_in_file(token, path, now)
         return self._ask(now)
 
     def _ask(self, now: float) -> tuple[str, float]:
@@ -166,6 +171,17 @@ class TokenSource:
         if isinstance(life, int | float):
             return token, float(life)
         return token, max(0.0, expiry - now) if expiry else 0.0
+
+
+def _life_in_file(token: str, path: str, now: float) -> float:
+    """Returns how long a token from a file is good, in seconds. Raises TokenRefused for one that is none any more."""
+    if not token:
+        raise TokenRefused(f"{ENDPOINT}: {path} is empty; put a token into it")
+    expiry = _expiry(token)
+    if expiry is not None and expiry <= now:
+        when = datetime.fromtimestamp(expiry, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise TokenRefused(f"{ENDPOINT}: the token in {path} has expired at {when}; put a new one into it")
+    return LOOK_AGAIN_S if expiry is None else expiry - now
 
 
 def unsecured_token(subject: str, now: float, lifetime_s: int) -> str:

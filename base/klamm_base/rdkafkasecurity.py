@@ -214,9 +214,13 @@ def _oauth(oauth: OAuthSettings) -> dict[str, Any]:
 
 def _callback(oauth: OAuthSettings) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
     """Returns a callback for tokens that librdkafka cannot get by itself: from a file, or unsecured ones."""
-    from klamm_base.oauth import TokenSource
+    from klamm_base.oauth import ENDPOINT, TokenRefused, TokenSource
 
     source = TokenSource(oauth)
+    try:
+        source.token()
+    except TokenRefused as e:  # librdkafka would wait for ten seconds, and say only that no token is set
+        raise ConfigError(str(e), key=ENDPOINT) from None
 
     def refresh(_config: str) -> tuple[str, float, str, dict[str, str]]:
         token = source.token()
