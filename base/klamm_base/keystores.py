@@ -79,7 +79,9 @@ class Store:
             with Path(self.path).open("rb") as file:
                 data = file.read(BYTES_MAX + 1)
         except OSError as e:
-            raise self.error(f"cannot be read: {e.strerror}") from None
+            from klamm_base.unreadable import why_unreadable
+
+            raise self.error(why_unreadable(Path(self.path), e)) from None
         if len(data) > BYTES_MAX:
             raise self.error(f"is larger than {BYTES_MAX} bytes")
         return data

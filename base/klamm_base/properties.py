@@ -89,7 +89,9 @@ def load_properties(path: Path | str) -> Properties:
     try:
         data = path.read_bytes()
     except OSError as e:
-        raise ConfigError(f"cannot be read: {e.strerror}", source=str(path)) from None
+        from klamm_base.unreadable import why_unreadable
+
+        raise ConfigError(why_unreadable(path, e), source=str(path)) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:

@@ -70,6 +70,7 @@ CommandConfigOption = Annotated[
     typer.Option(
         "--command-config",
         envvar="KLAMM_COMMAND_CONFIG",
+        readable=False,  # who reads it says what to do
         help="A .properties file with client settings (Java's names).",
     ),
 ]

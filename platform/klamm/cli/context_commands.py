@@ -68,7 +68,9 @@ def add(
     command_config: Annotated[
         Path | None,
         typer.Option(
-            "--command-config", help="A .properties file with client settings; it stays where it is."
+            "--command-config",
+            readable=False,
+            help="A .properties file with client settings; it stays where it is.",
         ),
     ] = None,
     property_: Annotated[
@@ -127,7 +129,13 @@ def _absolute(path: Path | None) -> str | None:
     """Return the whole path of a file that is there: the context is used from other folders."""
     if path is None:
         return None
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except PermissionError as e:
+        from klamm_base.unreadable import why_unreadable
+
+        raise ConfigError(why_unreadable(path, e), source=str(path)) from None
+    if not is_file:
         raise ConfigError(f"{path}: no such file")
     return str(path.absolute())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.doctor.finding import Finding, failed, ok, warning
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 SLOW_S: Final = 0.5
 CERTIFICATE_DAYS: Final = 30
@@ -46,6 +46,8 @@ def reached(check: str, asked: str, ask: Callable[[], str]) -> Finding:
     began = time.monotonic()
     try:
         said = ask()
+    except ConfigError as e:
+        return failed(check, str(e), "correct what it names")
     except KlammError as e:
         return failed(check, str(e), f"is it running, and is {asked} its address?")
     took = time.monotonic() - began
