@@ -17,7 +17,7 @@ from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.delivery.batches import Batch
 from klamm_agent.delivery.resuming import Resuming, Verdict
 from klamm_agent.delivery.wal.entries import Note, Sent
-from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.client import AuthenticationFailed, BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
@@ -298,7 +298,8 @@ class Outgoing(IdempotentSender[Box, Batch]):
 
     def away(self, error: ClientError) -> None:
         self.brokers_away = True
-        self._owner.say(f"no broker answers: {error}")
+        if not isinstance(error, AuthenticationFailed):  # `unusable` has told of it
+            self._owner.say(f"no broker answers: {error}")
         self._owner.woken()
 
     def failed(self, outbox: Box, error: ClientError) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from klamm_base.oauth import TokenRefused, TokenSource, initial_response
+from klamm_base.refused_logins import CHECK
 from klamm_base.security import SaslSettings
 from klamm_kafka.client.errors import AuthenticationFailed, ConnectionLost
 from klamm_kafka.client.scram import ScramClient, ScramError
@@ -81,7 +82,8 @@ class Authenticator:
         answer: SaslAuthenticateResponse = await ask(SaslAuthenticateRequest(auth_bytes=data))
         if answer.error_code:
             said = answer.error_message or _name(answer.error_code)
-            raise AuthenticationFailed(f"{where}: {self._settings.mechanism} as {self._who}: {said}")
+            check = "" if self._settings.oauth else f"; {CHECK}"
+            raise AuthenticationFailed(f"{where}: {self._settings.mechanism} as {self._who}: {said}{check}")
         return answer
 
     @property

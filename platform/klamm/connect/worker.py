@@ -33,6 +33,7 @@ from klamm.web import process
 from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError
 from klamm_base.redaction import guard_logging
+from klamm_base.refused_logins import LOGINS
 from klamm_base.security import ClientSecurity
 from klamm_base.service_manager import say_ready
 from klamm_kafka.client import Cluster
@@ -178,11 +179,16 @@ class Worker:
                 future = admin.describe_cluster(request_timeout=BROKER_ASK_S)
                 cluster = await asyncio.wrap_future(future)
             except KafkaException as e:
+                before = LOGINS.count
+                admin.poll(0)  # logs what the brokers said
+                refused = LOGINS.count > before
                 names = await unresolved(self.config["bootstrap.servers"])
-                if said != (why := (e.args[0].code(), *names)):
+                if said != (why := (refused or e.args[0].code(), *names)):
                     said = why
-                    hint = login_hint(self.config.client)
-                    log.warning("waiting for the broker at %s: %s%s", servers, e.args[0].str(), hint)
+                    reason = "it refuses the login" if refused else e.args[0].str()
+                    log.warning(
+                        "waiting for the broker at %s: %s%s", servers, reason, login_hint(self.config.client)
+                    )
                     if names:
                         log.warning("bootstrap.servers=%s: %s; trying again", servers, "; ".join(names))
                 await asyncio.sleep(BROKER_RETRY_S)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from klamm.registry.errors import RegistryError
@@ -31,6 +31,7 @@ from klamm.registry.topic import (
     leader_of,
 )
 from klamm_base.backoff import Backoff
+from klamm_base.refused_logins import LOGINS
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ QUEUE_MAX: Final = 2_000
 """Writes that may wait. More are answered 503: their clients would not wait so long."""
 ELECTION_S: Final = 10.0
 """A write waits so long for somebody to lead: an election takes less."""
+POLL_S: Final = 0.5
+"""So often a client reports while it waits for an answer."""
 LOOK_S: Final = 1.0
 """An answer to "who leads?" is good for this time."""
 
@@ -102,7 +105,8 @@ class Node:
         """Reads the topic to its end, and takes part in the election. Waits for the broker. Raises KlammError."""
         self.url = url
         self._failure = asyncio.get_running_loop().create_future()
-        self._admin = AdminClient(self._client)
+        config: dict[str, Any] = {**self._client, "error_cb": self._note}
+        self._admin = AdminClient(config)
         await self._ensure(self._admin)
         self._topic_id = await id_of(self._admin, self.topic)
         self._reader = TopicReader(self.topic, self._client, self.group, self._take)
@@ -120,12 +124,27 @@ class Node:
         said = ""
         while True:
             try:
-                return await ensure(admin, self.topic, self._replicas)
+                return await self._polled(admin, ensure(admin, self.topic, self._replicas))
             except TopicError as e:
                 if str(e) != said:
                     said = str(e)
                     log.warning("waiting for the broker: %s", e)
                 await asyncio.sleep(backoff.failed(asyncio.get_running_loop().time(), str(e)))
+
+    @staticmethod
+    async def _polled(admin: AdminClient, work: Coroutine[Any, Any, None]) -> None:
+        """Does the work, and has the client report meanwhile what brokers say: a login that they refuse."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=POLL_S))[0]:
+                admin.poll(0)
+        finally:
+            task.cancel()
+        task.result()
+
+    def _note(self, error: KafkaError) -> None:
+        if not LOGINS.take(error.str(), self._client):
+            log.debug("a client of the registry: %s", error.str())
 
     async def led(self, timeout_s: float) -> bool:
         """Waits until this registry or another leads; returns whether one does."""

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.refused_logins import LOGINS
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ class TopicReader:
                 end = True
             elif error.code() not in PASSING:
                 raise KafkaException(error)
-            elif self._said != error.str():
+            elif not LOGINS.take(error.str(), self._client) and self._said != error.str():
                 self._said = error.str()
                 log.warning("topic %s: %s", self._topic, error.str())
             message = consumer.poll(0) if len(taken) < TAKEN_MAX else None
@@ -337,7 +338,7 @@ class Election:
             error.fatal() or error.code() in FENCED
         ):  # librdkafka's errors of messages do not say that they are fatal
             raise KafkaException(error)
-        if self._said != error.str():
+        if not LOGINS.take(error.str(), self._config) and self._said != error.str():
             self._said = error.str()
             log.warning("group %s: %s", self._group, error.str())
 

@@ -19,6 +19,7 @@ from klamm.connect.model import TaskSpec, transactional_id
 from klamm_base.clientconfig import Kind, javas_words, refuse_code, translate
 from klamm_base.configdef import ConfigDef, Type, between, with_prefix
 from klamm_base.errors import ConfigError
+from klamm_base.refused_logins import LOGINS
 
 log = logging.getLogger("librdkafka")
 
@@ -165,19 +166,28 @@ def is_cooperative(consumer: Mapping[str, Any]) -> bool:
 def make_producer(config: dict[str, Any]) -> Producer:
     """Makes a producer. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
-        return Producer(config, logger=log)
+        return Producer(config, logger=_Log(log, config))
 
 
 def make_consumer(config: dict[str, Any]) -> Consumer:
     """Makes a consumer. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
-        return Consumer(config, logger=log)
+        return Consumer(config, logger=_Log(log, config))
 
 
 def make_admin(config: dict[str, Any]) -> AdminClient:
     """Makes an admin client. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
-        return AdminClient(config, logger=log)
+        return AdminClient(config, logger=_Log(log, config))
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """The log of a client. `extra` are its settings: they tell who it is whose login is refused."""
+
+    def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
+        text = str(msg) % args
+        if not LOGINS.take(text, self.extra or {}):
+            self.logger.log(level, "%s", text)
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:

@@ -15,6 +15,7 @@ import re
 from typing import Final
 
 from klamm.connect.broker_outages import OUTAGES
+from klamm_base.refused_logins import LOGINS
 
 log = logging.getLogger(__name__)
 
@@ -104,5 +105,5 @@ class OutputLog:
         match = _LEVEL.fullmatch(text)
         if match is None:
             log.info("[%s] %s", self._label, text)
-        elif match[2] != "librdkafka" or not OUTAGES.take(match[3]):
+        elif match[2] != "librdkafka" or not (LOGINS.take(match[3], {}) or OUTAGES.take(match[3])):
             log.log(int(match[1]), "[%s] %s: %s", self._label, match[2], match[3])

@@ -33,6 +33,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from klamm.connect.broker_outages import OUTAGES
 from klamm.connect.errors import BadRequest
 from klamm_base.errors import KlammError
+from klamm_base.refused_logins import LOGINS
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,13 @@ class RecordTooLarge(LogError, BadRequest):
 
 
 def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
-    """Returns an admin client. It does not log connection errors by itself: each call fails with a sentence."""
-    return AdminClient({**client_config, **_QUIET})
+    """Returns an admin client. Each call that fails has a sentence; `poll` logs what the brokers said, a refused login for one."""
+
+    def told(error: KafkaError) -> None:
+        _log_client_error("asking the brokers", error, client_config)
+
+    config: dict[str, Any] = {**client_config, "error_cb": told, **_QUIET}
+    return AdminClient(config)
 
 
 def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:
@@ -403,7 +409,8 @@ def _passes(error: KafkaError) -> bool:
 
 
 def _log_client_error(what: str, error: KafkaError, config: Mapping[str, Any]) -> None:
-    if not OUTAGES.take(error.str(), config.get("bootstrap.servers", "")):
+    said = error.str()
+    if not LOGINS.take(said, config) and not OUTAGES.take(said, config.get("bootstrap.servers", "")):
         # `broker_outages` tells of an outage; that no broker is left is an error of its own, told once per outage.
         connection = error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}  # noqa: SLF001 - spelled so
-        log.log(logging.DEBUG if connection else logging.WARNING, "%s: %s", what, error.str())
+        log.log(logging.DEBUG if connection else logging.WARNING, "%s: %s", what, said)
