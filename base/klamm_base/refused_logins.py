@@ -22,7 +22,7 @@ AGAIN_S: Final = 600.0
 KNOWN_MAX: Final = 1000
 """The logins that are remembered. More are no clients of one server: the oldest is forgotten."""
 CHECK: Final = "check name and password in sasl.jaas.config"
-"""What to do about a refused name and password."""
+"""Said of a refused name and password."""
 SILENT_S: Final = 30.0
 """A client that says within this time after a refusal that all brokers are down says nothing new."""
 _ALL_DOWN: Final = "brokers are down"

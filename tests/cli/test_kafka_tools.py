@@ -243,7 +243,7 @@ def test_both_tools_say_the_same_of_members_and_transactions(either, tools, ours
 
 
 def test_the_file_of_client_settings_is_one_option():
-    """It is `COMMAND_CONFIG`; two tools vary its help or its argument."""
+    """It is `COMMAND_CONFIG`; three tools vary its help or its argument."""
     again = re.compile(r'Option\(\s*"command-config"')
     tools = Path(kafka_tools.__file__).parent.glob("*.py")
     assert [tool.stem for tool in tools if again.search(tool.read_text())] == ["options"]

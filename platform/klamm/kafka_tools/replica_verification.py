@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from klamm.admin.client import Admin
@@ -20,7 +20,7 @@ from klamm.admin.model import TopicPartition, by_topic
 from klamm.admin.offsets import NONE, known_offsets
 from klamm.admin.topics import list_topics
 from klamm.kafka_tools.events import Stop
-from klamm.kafka_tools.options import Option, Options, UsageError, say
+from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import connected
 from klamm_base.addresses import parse_addresses
 from klamm_base.errors import ConfigError, KlammError
@@ -34,7 +34,7 @@ SUMMARY = "validate that all replicas for a set of topics have the same data."
 OPTIONS = (
     Option("broker-list", "REQUIRED: The brokers to connect to.", "HOST:PORT,..."),
     Option("bootstrap-server", "The same, as the other commands call it.", "HOST:PORT,..."),
-    Option("command-config", "A .properties file with client settings; Kafka's command has none.", "FILE"),
+    replace(COMMAND_CONFIG, help="A .properties file with client settings; Kafka's command has none."),
     Option("topics-include", "Topics that match this regular expression.", "REGEX", default=".*"),
     Option("time", "Where to begin: -1 latest, -2 earliest, or a timestamp in ms.", "TIME", default="-1"),
     Option("fetch-size", "Bytes of a partition to fetch at a time.", "BYTES", default="1048576"),
