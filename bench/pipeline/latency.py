@@ -23,6 +23,8 @@ from klamm_spark.java import need_java
 LOOK_S: Final = 0.1
 LATE_S: Final = 15.0
 """The seconds that a look goes back behind the newest line that was found."""
+STALLED_S: Final = 120.0
+"""Lines are missing if no other has come for so long."""
 SAMPLED_A_S: Final = 20
 """About as many lines a second are looked for: more, and the search is a good part of what Elasticsearch does."""
 
@@ -145,11 +147,7 @@ def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
                 watch.look()
                 lines = pipeline.generator.lines - from_line
                 used = {n: (u.cpu_s - before[n]) / lines * 1e6 for n, u in watch.usage.items()}
-            until = time.monotonic() + 120
-            while not pipeline.drained() and time.monotonic() < until:
-                pipeline.check()
-                batches += [float(e["duration_ms"]) for e in pipeline.spark.progress.values()]
-                time.sleep(0.5)
+            batches += _drain(pipeline, target)
             lost = plan.total - target.count()
             searcher.stop()
     first = plan.start_ms / 1000 + warm_s
@@ -167,6 +165,24 @@ def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
         most_mb={n: u.most_mb for n, u in watch.usage.items()},
         batch_ms=statistics.median(batches),
     )
+
+
+def _drain(pipeline: Pipeline, target: ElasticsearchTarget) -> list[float]:
+    """Waits until all lines are through, as long as some still come. Returns the batches' times, in ms.
+
+    A fixed time would count lines as missing that a busy machine has not come to.
+    """
+    batches: list[float] = []
+    count, until = -1, time.monotonic() + STALLED_S
+    while not pipeline.drained():
+        pipeline.check()
+        batches += [float(e["duration_ms"]) for e in pipeline.spark.progress.values()]
+        if (now := target.count()) != count:
+            count, until = now, time.monotonic() + STALLED_S
+        elif time.monotonic() > until:
+            break
+        time.sleep(0.5)
+    return batches
 
 
 def table(found: Sequence[Found]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -56,6 +57,9 @@ LOCAL_FILES: Final = {
 file, with a new process each time. A rename on a local file system is atomic anyway.
 """
 
+_SOCKET_DIRS_MOST: Final = 60
+"""The longest folder for sockets: their names have 42 characters, and the whole path may have some 104."""
+
 
 class JavaEndedError(KlammError):
     """Java ended while the session was in use. Another start continues from the checkpoint."""
@@ -71,6 +75,26 @@ class JavaEndedError(KlammError):
         super().__init__(
             f"Spark's Java process ended while the job ran ({how}); the next start goes on from the checkpoint"
         )
+
+
+@functools.cache
+def _socket_folder() -> tempfile.TemporaryDirectory[str]:
+    """Makes a folder that no other user can enter, and that goes with this process."""
+    usual = tempfile.gettempdir()
+    where = usual if len(usual) <= _SOCKET_DIRS_MOST else "/tmp"  # noqa: S108
+    return tempfile.TemporaryDirectory(prefix="klamm-", dir=where)
+
+
+def local_sockets() -> dict[str, str]:
+    """Returns settings with which Java and the Python processes of this machine talk over Unix domain sockets.
+
+    Over TCP, Java's second small message to a process waits for the receipt of the first one, which the system delays for
+    40 ms: once in each task of a batch.
+    """
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": _socket_folder().name,
+    }
 
 
 def defaults(master: str) -> dict[str, str]:
@@ -129,7 +153,14 @@ def open_session(
     Java inherits the file descriptors `held`.
     """
     prepare_environment(master)
-    wanted = {"spark.app.name": name, "spark.master": master, **defaults(master), **(settings or {})}
+    sockets = local_sockets() if master.startswith("local") else {}
+    wanted = {
+        "spark.app.name": name,
+        "spark.master": master,
+        **defaults(master),
+        **sockets,
+        **(settings or {}),
+    }
     wanted |= java_options(wanted)
     _start_java(wanted, tuple(held))
     before = signal.getsignal(signal.SIGINT)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ def test_progress_of_spark_becomes_an_event() -> None:
     }  # fmt: skip
     bare = events.progress({"name": "a/b", "processedRowsPerSecond": "NaN", "sources": [{"endOffset": None}]})
     assert (bare["rows_per_s"], bare["offsets"], bare["lag"]) == (0.0, {}, {})
+
+
+def test_sockets_are_in_a_private_folder_with_a_short_name() -> None:
+    folder = Path(session.local_sockets()["spark.python.unix.domain.socket.dir"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(f"{folder}/.{uuid.uuid4()}.sock") < 104, "the most on macOS"
 
 
 @pytest.mark.usefixtures("processes")

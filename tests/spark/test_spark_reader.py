@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,53 @@ def test_what_was_deleted_is_noticed_behind_what_is_known(
     again = stream(broker, topic)
     with pytest.raises(DataLossError, match="stands at 4, the log has 7 to 10"):
         again.latestOffset({"partitions": {topic: {"0": 4}}}, ReadAllAvailable())
+
+
+def test_the_ranges_of_a_task_do_not_wait_for_each_other(broker: EmbeddedBroker) -> None:
+    """A fetch of a partition without new records is held by the broker; the next partition's must not wait for it."""
+    topic, held_s = new_topic(broker, 4), 1.0
+    query = Query(stream(broker, topic, kafka__fetch__max__wait__ms=int(held_s * 1000)))
+    query.batch()
+    for number in range(4):  # the first one assigns the partitions
+        for partition in range(4):
+            produce(broker.bootstrap, topic, numbers(number), partition=partition)
+        began = time.monotonic()
+        batch = query.batch()
+        took = time.monotonic() - began
+        assert batch == [(p, number, str(number).encode()) for p in range(4)]
+    assert took < held_s
+
+
+def test_partitions_without_new_records_keep_their_place(broker: EmbeddedBroker) -> None:
+    topic = new_topic(broker, 3)
+    query = Query(stream(broker, topic))
+    query.batch()
+    produce(broker.bootstrap, topic, numbers(1), partition=0)
+    produce(broker.bootstrap, topic, numbers(2), partition=1)
+    assert query.batch() == [(0, 0, b"1"), (1, 0, b"2")]
+    produce(broker.bootstrap, topic, numbers(3), partition=1)
+    assert query.batch() == [(1, 1, b"3")]
+    produce(broker.bootstrap, topic, numbers(*range(10_000)), partition=2)
+    assert len(query.batch() or ()) == 10_000, "alone, and behind what the other two had"
+    produce(broker.bootstrap, topic, numbers(4), partition=0)
+    produce(broker.bootstrap, topic, numbers(5), partition=1)
+    assert query.batch() == [(0, 1, b"4"), (1, 2, b"5")]
+
+
+def test_a_task_of_many_ranges_keeps_few_messages(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come for other ranges first are fetched again when there are too many of them."""
+    monkeypatch.setattr("klamm_spark.datasource.consumer.KEPT_MOST", 50)
+    topic = new_topic(broker, 3)
+    reader = stream(broker, topic)
+    start = reader.initialOffset()
+    for partition in range(3):
+        produce(broker.bootstrap, topic, numbers(*range(300)), partition=partition)
+    (task,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert len(task.ranges) == 3
+    for _ in range(2):  # the second one begins where another worker's range would
+        assert rows(reader, [task]) == sorted((p, n, str(n).encode()) for p in range(3) for n in range(300))
 
 
 def test_only_committed_records_and_a_position_behind_the_markers(broker: EmbeddedBroker) -> None:

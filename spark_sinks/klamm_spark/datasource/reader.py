@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.cluster import Cluster, ClusterError, missing
-from klamm_spark.datasource.fetch import RangePartition, read_range
+from klamm_spark.datasource.fetch import RangePartition, read_ranges
 from klamm_spark.datasource.offsets import (
     Offsets,
     Partition,
@@ -71,7 +70,7 @@ class _Reading:
         if not isinstance(partition, RangePartition):  # Spark's own placeholder: there was nothing to read
             return iter(())
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return chain.from_iterable(read_range(r, self._options, schema) for r in partition.ranges)
+        return read_ranges(partition.ranges, self._options, schema)
 
 
 class KlammBatchReader(_Reading, DataSourceReader):
