@@ -22,10 +22,10 @@ FIGURES_MAX: Final = 1_000
 """Meters that are told to who asks for figures: each is two or three series at /metrics."""
 PIECE_S: Final = 0.25
 """The part of a second's tokens that anybody may take who has no debt: smaller answers would cost more than they smooth."""
-TURN_MS: Final = 50
-"""The time that one who was served later lets one who was served earlier go before."""
-TURNS_MAX: Final = 8
-"""Those who were served last whose turns are remembered."""
+ORDERS_MAX: Final = 40
+"""Those who may have ordered a piece at a time: ten seconds' worth."""
+ORDER_MS: Final = 2000
+"""The time that an order is kept for one who does not come for it. Its tokens then go back into the bucket."""
 _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 """The windows of the average throttle time: those of Kafka's metrics."""
 
@@ -33,13 +33,13 @@ _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 class Meter:
     """The use of a quota by those who share it, and how long they had to wait."""
 
-    __slots__ = ("bucket", "rate", "throttled", "turns", "used_ms")
+    __slots__ = ("bucket", "orders", "rate", "throttled", "used_ms")
 
     def __init__(self, windows: Windows, now_ms: int, *, burst_s: float | None) -> None:
         self.rate = Rate(windows)
         self.throttled = SlidingSum(_AVERAGED)
         self.bucket = None if burst_s is None else TokenBucket(burst_s, now_ms)
-        self.turns: dict[int, None] = {}
+        self.orders: dict[int, tuple[float, int]] = {}  # tokens that are paid, and when they are there
         self.used_ms = now_ms
 
     @property
@@ -48,16 +48,15 @@ class Meter:
         assert self.bucket is not None, "a quota of tokens"
         return self.bucket
 
-    def serve(self, asker: int) -> None:
-        """Note that this one of those who share the quota has had a turn."""
-        self.turns.pop(asker, None)
-        self.turns[asker] = None
-        if len(self.turns) > TURNS_MAX:
-            del self.turns[next(iter(self.turns))]
-
-    def turn_ms(self, asker: int) -> int:
-        """Returns how long this one lets the others go before: the longer, the later it was served."""
-        return TURN_MS * (1 + list(self.turns).index(asker)) if asker in self.turns else 0
+    def return_orders(self, value: float, now_ms: int) -> None:
+        """Put tokens back that nobody came for."""
+        while self.orders:
+            asker = next(iter(self.orders))
+            tokens, due_ms = self.orders[asker]
+            if now_ms < due_ms + ORDER_MS:
+                return
+            del self.orders[asker]
+            self.stock.take(-tokens, value, now_ms)
 
 
 class Quota:
@@ -125,12 +124,11 @@ class Quota:
                 meter.bucket.take(amount, found[1], now_ms)
 
     def draw(
-        self, user: str, client_id: str, tokens: float, now_ms: int, *, strict: bool, asker: int | None = None
+        self, user: str, client_id: str, tokens: float, now_ms: int, *, strict: bool
     ) -> tuple[bool, int]:
         """Take tokens. Returns whether they were given, and the time until the debt is paid.
 
-        Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay. Of
-        several askers who share the quota and come again as told, those go first who were not served of late.
+        Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay.
         """
         found = self._limits.find(user, client_id)
         if found is None:
@@ -138,12 +136,41 @@ class Quota:
         meter = self._meter(found[0], now_ms)
         debt_ms = meter.stock.throttle_ms(found[1], now_ms)
         if strict and debt_ms > 0:
-            return False, debt_ms + (0 if asker is None else meter.turn_ms(asker))
-        if asker is not None:
-            meter.serve(asker)
-        meter.stock.take(tokens, found[1], now_ms)
-        meter.rate.record(tokens, now_ms)
+            return False, debt_ms
+        self._take(meter, tokens, found[1], now_ms)
         return True, 0 if strict else meter.stock.throttle_ms(found[1], now_ms)
+
+    def draw_in_turn(self, user: str, client_id: str, tokens: float, now_ms: int, *, asker: int) -> int:
+        """Take tokens unless there is a debt. Returns 0 if they were given, and otherwise when to come again.
+
+        Who is sent away has ordered a `PIECE_S`: it is paid at once, and is there when he comes again. So all who share a
+        quota get as much, however fast they come.
+        """
+        found = self._limits.find(user, client_id)
+        if found is None:
+            return 0
+        value = found[1]
+        meter = self._meter(found[0], now_ms)
+        meter.return_orders(value, now_ms)
+        ordered, due_ms = meter.orders.get(asker, (0.0, now_ms))
+        if now_ms < due_ms:
+            return due_ms - now_ms
+        debt_ms = meter.stock.throttle_ms(value, now_ms)
+        if ordered or not debt_ms:
+            meter.orders.pop(asker, None)
+            self._take(meter, tokens - ordered, value, now_ms)
+            meter.rate.record(ordered, now_ms)
+            return 0
+        if len(meter.orders) < ORDERS_MAX:
+            meter.stock.take(piece := value * PIECE_S, value, now_ms)
+            debt_ms = meter.stock.throttle_ms(value, now_ms)
+            meter.orders[asker] = piece, now_ms + debt_ms
+        return debt_ms
+
+    @staticmethod
+    def _take(meter: Meter, tokens: float, value: float, now_ms: int) -> None:
+        meter.stock.take(tokens, value, now_ms)
+        meter.rate.record(tokens, now_ms)
 
     def throttled(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """Note that a client has to wait."""

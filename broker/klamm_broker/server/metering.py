@@ -116,11 +116,9 @@ class Charge:
     def fetched(self, size: int) -> int:
         """Settle a fetch whose answer has this size. Returns the delay; if there is one, the answer must be empty."""
         quotas, now_ms = self._conn.broker.quotas, self._now_ms()
-        given, fetch_ms = quotas.fetch.draw(
-            self._user, self._client_id, size, now_ms, strict=True, asker=id(self._conn)
-        )
+        fetch_ms = quotas.fetch.draw_in_turn(self._user, self._client_id, size, now_ms, asker=id(self._conn))
         throttle_ms = self._end(fetch_ms, quotas.fetch, now_ms)
-        if throttle_ms and given:
+        if throttle_ms and not fetch_ms:
             quotas.fetch.note(self._user, self._client_id, -size, now_ms)
         return throttle_ms
 
