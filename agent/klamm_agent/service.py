@@ -21,6 +21,7 @@ from klamm_agent.metrics import Metrics
 from klamm_agent.stages import patience
 from klamm_agent.state.registry import StateDir
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.hangup import Terminal
 from klamm_base.service_manager import service_manager
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Service:
         self._path, self._stats_interval = path, stats_interval
         patience.enable()
         self._config = AgentConfig.load(path)
-        self._terminal = os.isatty(2)
+        self._terminal = Terminal()
         self._stopping = self._asked = False
         self._started, self._reloads, self._error = time.time(), 0, ""
         self._metrics: Metrics | None = None
@@ -50,9 +51,9 @@ class Service:
         service_manager().stopping()
         self._agent.stop()
 
-    def hang_up(self, *, may_end: bool = True) -> None:
+    def hang_up(self) -> None:
         """Reloads; or ends, when the terminal that started the agent is gone."""
-        if may_end and self._terminal and _gone():
+        if self._terminal.gone:
             self.stop()
         else:
             self._asked = True
@@ -135,14 +136,6 @@ class Service:
             self._metrics = None
         if config.metrics is not None:
             self._metrics = Metrics(config.metrics, lambda: self._agent.status)
-
-
-def _gone() -> bool:
-    try:
-        os.tcgetpgrp(2)
-    except OSError:
-        return True
-    return False
 
 
 def _be_nice(nice: int) -> None:

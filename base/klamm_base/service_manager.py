@@ -32,6 +32,7 @@ class ServiceManager:
         self._owner = os.getpid()
         self.silence_s = silence_s if address else None
         self._next = 0.0
+        self._status = ""
 
     @classmethod
     def of(cls, environ: MutableMapping[str, str]) -> ServiceManager:
@@ -44,11 +45,16 @@ class ServiceManager:
 
     def ready(self, status: str = "") -> None:
         """Says that the server serves, with one line for `systemctl status`."""
+        self._status = status
         self._say("READY=1", f"STATUS={status[:_STATUS_MAX]}")
 
     def reloading(self) -> None:
-        """Says that settings are read again; `ready` ends it."""
+        """Says that settings are read again; `ready` or `reloaded` ends it."""
         self._say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def reloaded(self, trouble: str = "") -> None:
+        """Says that settings were read again, and what of them was refused; without that, the line of `ready` is there again."""
+        self._say("READY=1", f"STATUS={(trouble or self._status)[:_STATUS_MAX]}")
 
     def stopping(self) -> None:
         """Says that the server drains and ends."""

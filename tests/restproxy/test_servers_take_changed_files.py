@@ -1,12 +1,15 @@
-"""A certificate and users that change on disk are taken by the REST proxy, the registry, lag and the console while they run."""
+"""The REST proxy, the registry, lag and the console take certificates and users that change, by themselves and on SIGHUP."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import signal
+import socket
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,11 +30,21 @@ SERVERS = {
 }
 
 
+@pytest.fixture
+def manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Hears what servers tell systemd."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hears:
+        hears.bind("")  # the kernel chooses an abstract address
+        hears.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + hears.getsockname()[1:].decode())
+        yield hears
+
+
 @pytest.mark.parametrize("command", sorted(SERVERS))
 def test_a_running_server_takes_a_new_certificate_and_new_users(
-    broker: EmbeddedBroker, tmp_path: Path, command: str
+    broker: EmbeddedBroker, tmp_path: Path, manager: socket.socket, command: str
 ) -> None:
-    """A file that cannot be used changes nothing."""
+    """A file that cannot be used changes nothing. SIGHUP takes what has changed at once."""
     now = dt.datetime.now(dt.UTC)
     authority = make_authority("us", now)
     pem, users = tmp_path / "server.pem", tmp_path / "users.toml"
@@ -54,6 +67,7 @@ def test_a_running_server_takes_a_new_certificate_and_new_users(
             "bootstrap.servers": broker.bootstrap,
             "listeners.https.ssl.keystore.location": str(pem),
             "rest.auth.file": str(users),
+            **({"history.dir": str(tmp_path / "history")} if command == "lag" else {}),
         },
     )
     server.over_tls()
@@ -73,8 +87,16 @@ def test_a_running_server_takes_a_new_certificate_and_new_users(
             e.close()
             return e.code
 
+    def reload() -> str:
+        """Returns what the service manager is told at the end of a reload."""
+        assert server.process is not None
+        server.process.send_signal(signal.SIGHUP)
+        assert manager.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+        return manager.recv(1000).decode()
+
     with server:
         assert shown() == first
+        started = manager.recv(1000).decode()
         pem.write_bytes(b"nothing")
         wait_until(lambda: "the certificates stay as they were" in server.log.read_text(), "it is told")
         assert shown() == first
@@ -86,3 +108,20 @@ def test_a_running_server_takes_a_new_certificate_and_new_users(
             wait_until(
                 lambda: (status("ann"), status("bob")) == (401, 200), "the new user may, and the old one not"
             )
+
+        third = certificate()
+        user("cid")
+        assert reload() == started == f"READY=1\nSTATUS={ready}={server.url}"
+        assert shown() == third
+        if path is not None:
+            assert (status("bob"), status("cid")) == (401, 200)
+        assert "reloaded certificates and users" in server.log.read_text()
+
+        users.write_text("nobody")
+        certificate()
+        assert reload().startswith("READY=1\nSTATUS=users stay as they were: rest.auth.file=")
+        assert "reloaded certificates; users stay as they were" in server.log.read_text()
+        assert shown() != third
+        if path is not None:
+            assert status("cid") == 200
+        assert server.end() == 0

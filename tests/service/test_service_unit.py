@@ -60,6 +60,20 @@ def test_ready_is_said_with_its_line(heard: tuple[ServiceManager, socket.socket]
     assert manager.recv(1000) == b"STOPPING=1"
 
 
+def test_a_reload_is_said_with_its_trouble_or_the_line_of_ready(
+    heard: tuple[ServiceManager, socket.socket],
+) -> None:
+    told, manager = heard
+    told.ready("lag=http://127.0.0.1:8000")
+    told.reloading()
+    told.reloaded("users stay as they were")
+    told.reloaded()
+    said = [manager.recv(1000).split(b"\n") for _ in range(4)]
+    assert said[1][0] == b"RELOADING=1"
+    assert said[2] == [b"READY=1", b"STATUS=users stay as they were"]
+    assert said[3] == said[0] == [b"READY=1", b"STATUS=lag=http://127.0.0.1:8000"]
+
+
 def test_a_watchdog_of_another_process_is_not_ours() -> None:
     told = ServiceManager.of({"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"})
     assert told.silence_s is None
@@ -101,6 +115,11 @@ def test_every_kind_has_the_walls(kind: str) -> None:
         assert f"\n{line}\n" in text
     assert ("ExecReload=" in text) == kind_of(kind).reload
     assert ("MemoryDenyWriteExecute=" in text) == (not kind_of(kind).jit)
+
+
+def test_what_reads_again_on_sighup_offers_a_reload() -> None:
+    reloads = {kind for kind in KINDS if "\nExecReload=/bin/kill -HUP $MAINPID\n" in _unit(kind).text()}
+    assert reloads == {"mirror", "agent", "console", "registry", "lag", "rest"}
 
 
 def test_a_users_unit_asks_for_nothing_that_its_manager_cannot_do() -> None:

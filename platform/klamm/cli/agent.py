@@ -56,9 +56,7 @@ def start(
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, stop)
-        # nohup makes us ignore SIGHUP, so that a closed terminal ends nothing: then SIGHUP only reloads
-        ends = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-        signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up(may_end=ends))
+        signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up())
 
         def ready(files: int) -> None:
             say_ready(f"ready agent files={files}")

@@ -30,6 +30,8 @@ def start(
     A web page over clusters: topics, records, groups, connectors. Without a file: loopback, port 8080, and the broker at
     127.0.0.1:9092. Values come from the file, then the environment (KLAMM_CONSOLE_READ_ONLY is console.read.only), then
     --override. Prints `ready console=http://HOST:PORT` once it serves.
+
+    SIGHUP reads certificates and users again; those that cannot be used are said, and the old ones stay.
     """
     from klamm.console.server import run
     from klamm.console.settings import read_settings

@@ -87,6 +87,8 @@ def start(
 
     Serves Burrow's HTTP API v3 and /metrics, sends notifications, and keeps history. Without a file it watches
     127.0.0.1:9092. Prints `ready lag=http://HOST:PORT` once it serves.
+
+    SIGHUP reads certificates and users again; those that cannot be used are said, and the old ones stay.
     """
     import asyncio
 

@@ -35,6 +35,8 @@ def start(
     Ends with SIGTERM or Ctrl-C. It has the REST API of Confluent's registry, and keeps its schemas in the topic _schemas of the
     cluster. Several share a topic: one writes, the others forward. Needs the extra `schemas`. Prints `ready
     registry=http://HOST:PORT` once it serves.
+
+    SIGHUP reads certificates and users again; those that cannot be used are said, and the old ones stay.
     """
     from importlib.util import find_spec
 

@@ -32,6 +32,8 @@ def start(
 
     Ends with SIGTERM or Ctrl-C. It has v2 and v3 of the API of Confluent's REST proxy, and stands before any cluster. Avro, JSON Schema
     and Protobuf need schema.registry.url and the extra `schemas`. Prints `ready rest-proxy=http://HOST:PORT` once it serves.
+
+    SIGHUP reads certificates and users again; those that cannot be used are said, and the old ones stay.
     """
     from klamm.restproxy.config import ProxyConfig
     from klamm.restproxy.server import main

@@ -13,6 +13,7 @@ from klamm.console.state import Console
 from klamm.web.authentication import UsersFile
 from klamm.web.listeners import Listener, is_loopback
 from klamm.web.process import serve
+from klamm.web.reload import Reloadable
 from klamm.web.roles import Realm
 from klamm.web.server import HttpServer
 from klamm_base.errors import ConfigError
@@ -32,6 +33,8 @@ class ConsoleProcess:
         self._settings = settings
         self._server = HttpServer(settings.listeners, tls=settings.tls)
         self._asks = UsersFile(Path(settings.auth_file), REALM) if settings.auth_file else None
+        if self._asks is not None:
+            self._server.reloadable["users"] = self._asks
 
     async def start(self) -> None:
         """Takes the ports, and serves."""
@@ -45,6 +48,11 @@ class ConsoleProcess:
         """The address of the ready line."""
         return str(self._server.printed)
 
+    @property
+    def reloadable(self) -> dict[str, Reloadable]:
+        """The files that SIGHUP reads again."""
+        return self._server.reloadable
+
     async def wait(self) -> None:
         """Serves for ever."""
         await asyncio.Event().wait()
@@ -57,7 +65,7 @@ class ConsoleProcess:
 async def run(settings: ConsoleSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises ConfigError and KlammError."""
     process = ConsoleProcess(settings)
-    await serve(process, lambda: say_ready(f"ready console={process.address}"))
+    await serve(process, lambda: say_ready(f"ready console={process.address}"), process.reloadable)
 
 
 def _stay_at_home(listeners: tuple[Listener, ...]) -> None:

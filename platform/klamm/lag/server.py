@@ -47,24 +47,24 @@ class LagServer:
                 log.warning("%s: %s has no effect here", props.source(key) or "properties", key)
         settings = parse(props)
         self._web = Web.of(known.parse(props), props, REALM)
-        self._http = HttpServer(self._web.listeners, tls=self._web.tls)
+        self.http = HttpServer(self._web.listeners, tls=self._web.tls)
         if self._web.auth is not None:
-            self._http.warn_of_clear_text()
-        self._http.bind()
+            self.http.warn_of_clear_text()
+        self.http.bind()
         try:
             self.monitor = Monitor(settings)
         except BaseException:
-            self._http.close()
+            self.http.close()
             raise
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str:
         """The address of the ready line."""
-        return str(self._http.printed)
+        return str(self.http.printed)
 
     async def start(self) -> None:
-        if self._web.auth is None and (address := self._http.open_address) is not None:
+        if self._web.auth is None and (address := self.http.open_address) is not None:
             log.warning(
                 "%s: everybody who reaches it may see and forget groups; rest.auth.file asks for a login",
                 address,
@@ -73,14 +73,14 @@ class LagServer:
         app = make_app(self._web, burrow.ENDPOINTS, title=TITLE, counts=counts, form=burrow.burrows_form)
         app[burrow.MONITOR], app[burrow.COUNTS] = self.monitor, counts
         self._watching = asyncio.create_task(self.monitor.run(), name="watch lag")
-        await self._http.serve(app)
+        await self.http.serve(app)
 
     async def wait(self) -> None:
         assert self._watching is not None, "start comes first"
         await self._watching
 
     async def stop(self) -> None:
-        await self._http.stop()
+        await self.http.stop()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -100,4 +100,4 @@ def all_config() -> ConfigDef:
 async def run(props: Properties, ready: Callable[[str], None]) -> None:
     """Run the server until SIGTERM or SIGINT; `ready` is called with its address. Raises KlammError."""
     server = LagServer(props)
-    await serve(server, lambda: ready(server.address))
+    await serve(server, lambda: ready(server.address), server.http.reloadable)

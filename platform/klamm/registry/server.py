@@ -42,7 +42,7 @@ class Registry:
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
         values = config.values
-        self._http = HttpServer(config.web.listeners, tls=config.tls)
+        self.http = HttpServer(config.web.listeners, tls=config.tls)
         https = any(each.scheme == "https" for each in config.web.listeners)
         self._forwarding = Forwarding(
             TlsSettings.from_properties(config.tls).client_context() if https else None
@@ -63,20 +63,20 @@ class Registry:
 
     async def start(self) -> None:
         """Binds, serves, reads the topic, and waits until writes are possible."""
-        self._http.bind()
+        self.http.bind()
         if self._config.web.auth is not None:
-            self._http.warn_of_clear_text()
-        elif (address := self._http.open_address) is not None:
+            self.http.warn_of_clear_text()
+        elif (address := self.http.open_address) is not None:
             log.warning(
                 "the registry listens on %s, which others on the network may reach, and asks nobody for credentials: set "
                 "rest.auth.file, or listeners to an address of loopback",
                 address,
             )
-        bound = self._http.printed
+        bound = self.http.printed
         name = self._config.values["host.name"]
         self.url = str(replace(bound, host=name or bound.host))
         address = str(replace(bound, host=reached_host(name, self._config.web.listeners[0].host)))
-        await self._http.serve(self._app())
+        await self.http.serve(self._app())
         await self.node.start(address)
         self._ready = True
         if not await self.node.led(LEADER_S):
@@ -86,7 +86,7 @@ class Registry:
         await self.node.wait()
 
     async def stop(self) -> None:
-        await self._http.stop()
+        await self.http.stop()
         await self.node.stop()
         await self._forwarding.close()
 
@@ -166,7 +166,9 @@ def _size_check(size_max: int) -> Middleware:
 async def run(config: RegistryConfig) -> None:
     """Runs a registry until SIGTERM or SIGINT. Raises what made it stop by itself."""
     registry = Registry(config)
-    await process.serve(registry, lambda: say_ready(f"ready registry={registry.url}"))
+    await process.serve(
+        registry, lambda: say_ready(f"ready registry={registry.url}"), registry.http.reloadable
+    )
 
 
 def main(config: RegistryConfig) -> int:

@@ -44,7 +44,7 @@ class RestProxy:
     def __init__(self, config: ProxyConfig) -> None:
         values = config.values
         self._config = config
-        self._http = HttpServer(config.web.listeners, tls=config.web.tls)
+        self.http = HttpServer(config.web.listeners, tls=config.web.tls)
         self._counts = RequestCounts()
         self._began_s = time.time()
         self._started = False
@@ -65,10 +65,10 @@ class RestProxy:
 
     async def start(self) -> None:
         """Binds, reaches the cluster, and serves. Raises KlammError and ConfigError."""
-        self._http.bind()
+        self.http.bind()
         if self._config.web.auth is not None:
-            self._http.warn_of_clear_text()
-        elif (address := self._http.open_address) is not None:
+            self.http.warn_of_clear_text()
+        elif (address := self.http.open_address) is not None:
             log.warning(
                 "the REST proxy listens on %s, which others on the network may reach, and asks nobody for credentials: set "
                 "rest.auth.file, or listeners to an address of loopback",
@@ -82,16 +82,16 @@ class RestProxy:
         self._started = True
         async with self._proxy.admin() as admin:
             self._proxy.cluster_id = (await describe_cluster(admin)).id
-        bound = self._http.printed
+        bound = self.http.printed
         self.url = str(replace(bound, host=self._config.values["host.name"] or bound.host))
-        await self._http.serve(self._app())
+        await self.http.serve(self._app())
 
     async def wait(self) -> None:
         """Never returns: clusters come and go, and librdkafka connects again."""
         await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
-        await self._http.stop()
+        await self.http.stop()
         if self._started:
             await self._proxy.instances.stop()
             await self._proxy.producing.stop()
@@ -153,7 +153,7 @@ class RestProxy:
 async def run(config: ProxyConfig) -> None:
     """Runs a proxy until SIGTERM or SIGINT. Raises what made it stop by itself."""
     proxy = RestProxy(config)
-    await process.serve(proxy, lambda: say_ready(f"ready rest-proxy={proxy.url}"))
+    await process.serve(proxy, lambda: say_ready(f"ready rest-proxy={proxy.url}"), proxy.http.reloadable)
 
 
 def main(config: ProxyConfig) -> int:

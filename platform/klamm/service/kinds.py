@@ -13,8 +13,8 @@ from klamm_base.properties import suggestion
 class Kind:
     """A server. `command` are the words behind `klamm`; the configuration's path follows them.
 
-    `reload`: SIGHUP reads the configuration again. `jit`: a JVM may run in it, which writes machine code. `reads_logs`: it reads
-    files of other services. `own_tmp`: its /tmp may be its own; a mirror's commands meet it there.
+    `reload`: SIGHUP makes it read again what can change while it runs. `jit`: a JVM may run in it, which writes machine code.
+    `reads_logs`: it reads files of other services. `own_tmp`: its /tmp may be its own; a mirror's commands meet it there.
     """
 
     name: str
@@ -36,10 +36,10 @@ KINDS: Final = {
         Kind(name="connect", title="Connect worker", command=("connect", "distributed"), jit=True),
         Kind(name="mirror", title="Mirror", command=("mirror", "start"), reload=True, own_tmp=False),
         Kind(name="agent", title="Log agent", command=("agent", "start"), reload=True, reads_logs=True),
-        Kind(name="console", title="Console", command=("console", "start"), config_needed=False),
-        Kind(name="registry", title="Schema registry", command=("registry", "start")),
-        Kind(name="lag", title="Watch of lag", command=("lag", "start"), config_needed=False),
-        Kind(name="rest", title="REST proxy", command=("rest", "start")),
+        Kind(name="console", title="Console", command=("console", "start"), config_needed=False, reload=True),
+        Kind(name="registry", title="Schema registry", command=("registry", "start"), reload=True),
+        Kind(name="lag", title="Watch of lag", command=("lag", "start"), config_needed=False, reload=True),
+        Kind(name="rest", title="REST proxy", command=("rest", "start"), reload=True),
     )
 }  # fmt: skip
 

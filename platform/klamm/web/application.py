@@ -35,12 +35,14 @@ def make_app(
     """Makes the application. `inner` are the last middlewares before a handler. Raises ConfigError for a bad users file."""
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
     checks: list[Middleware] = [foreign_pages(settings.cors)]
-    if settings.auth is not None:
-        asks = UsersFile(settings.auth, settings.realm)
+    asks = UsersFile(settings.auth, settings.realm) if settings.auth is not None else None
+    if asks is not None:
         checks.append(access_check(asks, endpoints, settings.realm))
     middlewares = [errors(by_handler, redact, counts, form), *checks, negotiation(by_handler), *inner]
     app = routed(endpoints, middlewares, body_bytes_max=body_bytes_max)
     app[callers.REALM], app[openapi.TITLE] = settings.realm, title
+    if asks is not None:
+        app[callers.USERS] = asks
     if settings.rules or settings.cors:
         app.on_response_prepare.append(answer_headers(settings.rules, settings.cors))
     return app

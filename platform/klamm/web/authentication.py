@@ -99,16 +99,19 @@ class UsersFile:
         finally:
             self._waiting -= 1
 
+    def reload(self) -> None:
+        """Reads the file. Raises ConfigError, and goes on with the users that it has, for one that cannot be used."""
+        self._stamp = _stamp(self._path)
+        self._users = read_users(self._path, self._realm)
+
     def _current(self) -> Users:
         now = time.monotonic()
         if now - self._looked < LOOK_S:
             return self._users
         self._looked = now
-        stamp = _stamp(self._path)
-        if stamp != self._stamp:
-            self._stamp = stamp
+        if _stamp(self._path) != self._stamp:
             try:
-                self._users = read_users(self._path, self._realm)
+                self.reload()
             except ConfigError as e:
                 log.error("%s; users stay as they were", e)  # noqa: TRY400 - a sentence for the operator
             else:

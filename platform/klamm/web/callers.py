@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from klamm.web.authentication import UsersFile
 from klamm.web.endpoint import Access
 from klamm.web.errors import Forbidden, RequestError
 from klamm.web.roles import Caller, Realm
@@ -16,6 +17,9 @@ CALLER: Final = "klamm.caller"
 
 REALM: Final = web.AppKey("realm", Realm)
 """The application's key for the words of its server."""
+
+USERS: Final = web.AppKey("users", UsersFile)
+"""The application's key for its users, where it has some."""
 
 STILL: Final = "klamm.still"
 """The request's key for a function that finds the caller again, for answers that go on."""

@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
+from klamm.web.reload import Reloadable, reload
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.hangup import Terminal
 from klamm_base.service_manager import service_manager
 
 log = logging.getLogger(__name__)
@@ -28,15 +30,28 @@ class Process(Protocol):
     async def stop(self) -> None: ...
 
 
-async def serve(process: Process, ready: Callable[[], None]) -> None:
-    """Starts a process, calls `ready`, which prints its line by `say_ready`, and runs it until SIGTERM or SIGINT. Raises what made it stop by itself."""
+async def serve(
+    process: Process, ready: Callable[[], None], reloadable: Mapping[str, Reloadable] | None = None
+) -> None:
+    """Starts a process, calls `ready`, which prints its line by `say_ready`, and runs it until SIGTERM or SIGINT. Raises what made
+    it stop by itself. With `reloadable`, SIGHUP reads that again, once the process is ready.
+    """
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
+    terminal = Terminal()
+
+    def hang_up(files: Mapping[str, Reloadable]) -> None:
+        if terminal.gone:
+            asked.set()
+        else:
+            reload(files, service_manager())
 
     async def live() -> None:
         await process.start()
+        if reloadable is not None:
+            loop.add_signal_handler(signal.SIGHUP, hang_up, reloadable)
         ready()
         await process.wait()
 

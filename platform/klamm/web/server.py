@@ -15,7 +15,9 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from klamm.web.callers import USERS
 from klamm.web.listeners import Listener, is_loopback
+from klamm.web.reload import Reloadable
 from klamm.web.tls_reload import TlsReload
 from klamm_base.errors import KlammError
 
@@ -40,6 +42,8 @@ class HttpServer:
         self._properties = dict(tls or {})
         secure = any(each.scheme == "https" for each in listeners)
         self._tls = TlsReload(self._properties) if secure else None
+        self.reloadable: dict[str, Reloadable] = {"certificates": self._tls} if self._tls is not None else {}
+        """What can be read again while the server runs."""
         self._sockets: list[tuple[Listener, socket.socket]] = []
         self._runners: list[web.AppRunner] = []
 
@@ -91,6 +95,8 @@ class HttpServer:
             await web.SockSite(runner, taken, ssl_context=context, backlog=BACKLOG).start()
         if self._tls is not None:
             self._tls.watch()
+        if USERS in app:
+            self.reloadable["users"] = app[USERS]
 
     async def stop(self) -> None:
         """Accepts no new requests; gives those under way a moment."""

@@ -45,14 +45,17 @@ class TlsReload:
         if self._watching is not None:
             self._watching.cancel()
 
+    def reload(self) -> None:
+        """Loads the files. Raises ConfigError, and goes on with what it has, for those that cannot be used."""
+        self._stamps = self._look()
+        self._newest = self._load()
+
     def refresh(self) -> None:
         """Looks at the files once, and loads them if one has changed."""
-        stamps = self._look()
-        if stamps == self._stamps:
+        if self._look() == self._stamps:
             return
-        self._stamps = stamps
         try:
-            self._newest = self._load()
+            self.reload()
         except ConfigError as e:
             log.error("%s; the certificates stay as they were", e)  # noqa: TRY400 - a sentence for the operator
         else:
