@@ -15,6 +15,7 @@ import pytest
 from agent.harness import KLAMM, AgentProcess, Writer, arrived
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker import new_topic, wait_until
+from support.terminal import in_terminal
 from typer.testing import CliRunner
 
 from klamm.cli.agent import app
@@ -158,27 +159,11 @@ def test_the_agent_is_as_nice_as_it_is_told(agent):
 
 
 def test_an_agent_ends_with_the_terminal_that_it_was_started_in(agent):
-    leader, terminal = os.openpty()
-    agent.process = subprocess.Popen(
-        [sys.executable, "-c", IN_TERMINAL, os.ttyname(terminal), KLAMM, "agent", "start", str(agent.config)],
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        start_new_session=True,
-    )
+    agent.process, leader = in_terminal([KLAMM, "agent", "start", str(agent.config)])
     assert agent.process.stdout.readline().startswith(b"ready agent")
-    os.close(terminal)
     os.close(leader)  # the kernel hangs up
     assert agent._ended() == 0
     assert agent.status()["state"] == "stopped"
-
-
-# Whoever runs the tests may ignore hang-ups (nohup), which a child inherits.
-IN_TERMINAL = """
-import fcntl, os, signal, sys, termios
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), termios.TIOCSCTTY, 0)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 def test_reloads_while_files_grow_and_rotate_repeat_and_lose_nothing(broker, agent):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import os
 import signal
 import socket
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,10 +16,12 @@ from pathlib import Path
 
 import pytest
 from support.broker import wait_until
-from support.server_process import ServerProcess
+from support.server_process import START_S, STOP_S, ServerProcess
+from support.terminal import in_terminal
 
 from klamm.security.authority import make_authority, make_server
 from klamm.testing import EmbeddedBroker
+from klamm.testing.process import first_line
 from klamm.web.passwords import hash_password
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -125,3 +129,20 @@ def test_a_running_server_takes_a_new_certificate_and_new_users(
         if path is not None:
             assert status("cid") == 200
         assert server.end() == 0
+
+
+def test_a_server_ends_in_order_with_the_terminal_that_it_was_started_in() -> None:
+    console = [
+        sys.executable,
+        "-m",
+        "klamm.cli.main",
+        "console",
+        "start",
+        "--override",
+        "listeners=http://127.0.0.1:0",
+    ]
+    process, leader = in_terminal(console)
+    with process:
+        assert first_line(process, START_S).startswith("ready console=")
+        os.close(leader)
+        assert process.wait(STOP_S) == 0

@@ -117,20 +117,29 @@ def test_servers_over_a_cluster_are_installed_and_answer(systemd: Systemd, folde
     config, broker = _broker(folder)
     home = ("--run-as", "root", "--directory", str(folder / "home"))
     systemd.klamm("service", "install", "broker", str(config), *home)
+    users, anybody = folder / "users.toml", '[anonymous]\nrole = "admin"\n'
     for kind, path in ANSWERS.items():
+        users.write_text(anybody)
         url = f"http://127.0.0.1:{_free_port()}"
         settings = folder / f"{kind}.properties"
-        settings.write_text(f"bootstrap.servers={broker}\nlisteners={url}\n")
+        settings.write_text(f"bootstrap.servers={broker}\nlisteners={url}\nrest.auth.file={users}\n")
         told = systemd.klamm("service", "install", kind, str(settings), *home)
         assert f"={url}" in told.split("ready: ")[1]  # systemd heard it from the server
         assert float(told.split("exposure ")[1].split()[0]) < 2.5
         with urllib.request.urlopen(url + path, timeout=30) as answer:
             assert answer.status == 200
+        status = systemd.show(f"klamm-{kind}", "StatusText")
+        for text, shown in (("", "users stay as they were: rest.auth.file="), (anybody, status)):
+            users.write_text(text)
+            assert systemd.run("systemctl", "reload", f"klamm-{kind}").returncode == 0
+            systemd.wait(lambda: systemd.show(f"klamm-{kind}", "StatusText").startswith(shown))
+            systemd.wait(lambda: systemd.show(f"klamm-{kind}", "ActiveState") == "active")
     assert (folder / "home" / "klamm-lag").is_dir()  # its history, where it may write
     rows = json.loads(systemd.klamm("service", "status", "-o", "json"))
     assert {row["kind"]: row["state"] for row in rows} == dict.fromkeys(
         ("broker", *ANSWERS), "active (running)"
     )
+    assert {systemd.show(f"klamm-{kind}", "NRestarts") for kind in ANSWERS} == {"0"}
     systemd.signal("klamm-registry", "SIGKILL")
     systemd.wait(lambda: systemd.show("klamm-registry", "NRestarts") == "1")
     systemd.wait(lambda: systemd.show("klamm-registry", "ActiveState") == "active")
