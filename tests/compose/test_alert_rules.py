@@ -80,6 +80,8 @@ COURSES = {
     "LagHistoryFails": gauge("klamm_lag_history_failing"),
     "RegistryUnreadableRecords": gauge("klamm_registry_unreadable_records"),
     "RegistryErrors": counter('klamm_registry_requests_total{status="500"}', step=5),
+    "ConsoleErrors": counter('klamm_console_requests_total{status="502"}', step=5),
+    "ConsoleGuessedLogins": counter('klamm_console_logins_total{result="wrong"}', step=10),
 }
 
 

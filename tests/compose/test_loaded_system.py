@@ -5,15 +5,17 @@ Spark is not among them.
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import sqlite3
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from support.broker import new_topic
+from support.browser import Browser
 from support.connect_worker import WorkerProcess, worker_properties
 from support.kafka_broker import free_port
 from support.klamm import Server
@@ -31,6 +34,7 @@ from support.registry_process import RegistryProcess
 from support.rest_proxy_process import RestProxyProcess
 
 from klamm.testing import EmbeddedBroker
+from klamm.web.passwords import hash_password
 
 DASHBOARDS = Path(__file__).parents[2] / "compose/grafana/dashboards"
 NOT_HERE = {
@@ -38,8 +42,11 @@ NOT_HERE = {
     "_refused_total": "a counter that begins at the first refusal",
 }
 """Parts of expressions without data, and why."""
-TRIED = {"AgentLeavesLinesOut", "ConnectTaskFailed", "ConnectTaskStalled", "KlammDown", "RegistryErrors"}
-SMALLER = {"ConnectTaskStalled": "> 3", "RegistryErrors": "> 1"}
+TRIED = {
+    "AgentLeavesLinesOut", "ConnectTaskFailed", "ConnectTaskStalled", "ConsoleErrors", "ConsoleGuessedLogins", "KlammDown",
+    "RegistryErrors",
+}  # fmt: skip
+SMALLER = {"ConnectTaskStalled": "> 3", "ConsoleErrors": "> 1", "RegistryErrors": "> 1"}
 ROW = {
     "schema": {"type": "struct", "fields": [{"field": "n", "type": "int32"}]},
     "payload": {"n": 1},
@@ -54,6 +61,7 @@ class Loaded:
     worker: WorkerProcess
     registry: RegistryProcess
     rest: RestProxyProcess
+    console: Browser
     prometheus: Prometheus
     folder: Path
     producer: Producer
@@ -101,6 +109,20 @@ class Loaded:
         except urllib.error.HTTPError as e:
             return e.code
 
+    def guess(self) -> None:
+        """Tries ten passwords of the console from an address that is not Prometheus'."""
+        for n in range(10):
+            wrong = b64encode(b"vic:guess %d" % n).decode()
+            made = http.client.HTTPConnection(self.console.host, timeout=30, source_address=("127.0.0.7", 0))
+            with closing(made) as connection:
+                connection.request("GET", "/metrics", headers={"Authorization": f"Basic {wrong}"})
+                assert connection.getresponse().status in {401, 429}
+
+    def look_at_schemas(self) -> None:
+        """Asks the console for what it has from a registry that does not answer."""
+        self.console.get("/c/local/schemas")
+        assert self.console.status == 502
+
 
 @pytest.fixture
 def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator[Loaded]:
@@ -116,13 +138,11 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
         (tmp_path / "app.log").write_text("first\n")
         registries = []
         for broker in (a, b):
-            registries.append(
-                RegistryProcess(
-                    broker.bootstrap, tmp_path / f"registry-{broker.data_dir.name}",
-                    **{"kafkastore.topic.replication.factor": "1"},
-                ).start()
+            registry = RegistryProcess(
+                broker.bootstrap, tmp_path / f"registry-{broker.data_dir.name}",
+                **{"kafkastore.topic.replication.factor": "1"},
             )  # fmt: skip
-            parts.callback(registries[-1].stop)
+            registries.append(parts.enter_context(registry))
         worker = WorkerProcess(worker_properties(a.bootstrap, "workers"), tmp_path).wait_ready()
         parts.callback(worker.end)
         rest = parts.enter_context(RestProxyProcess(a.bootstrap, tmp_path / "rest"))
@@ -138,6 +158,7 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
             f"cluster.A.bootstrap.servers={a.bootstrap}\ncluster.B.bootstrap.servers={b.bootstrap}\ncluster.A.offset-refresh=0.5\n"
         )
         lag = parts.enter_context(Server("lag", "start", str(tmp_path / "lag.properties")))
+        console = _console(parts, a, registries[0], tmp_path)
         flows = {
             "A->B.enabled": "true", "topics": "t", "klamm.metrics.port": "0",
             "A.schema.registry.url": registries[0].url, "B.schema.registry.url": registries[1].url,
@@ -148,9 +169,10 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
         targets = {
             "broker": a.metrics_url, "connect": f"http://127.0.0.1:{worker.port}", "mirror": mirror.ready["metrics"],
             "agent": f"127.0.0.1:{agent_port}", "lag": lag.ready["lag"], "registry": registries[0].url, "rest-proxy": rest.url,
+            "console": console.host,
         }  # fmt: skip
         where = {job: re.sub(r"^http://|/metrics$", "", url) for job, url in targets.items()}
-        prometheus = Prometheus(tmp_path, where, quick_rules(TRIED, SMALLER))
+        prometheus = Prometheus(tmp_path, where, quick_rules(TRIED, SMALLER), {"console": ("vic", "v")})
         parts.callback(prometheus.close)
         quiet = {"bootstrap.servers": a.bootstrap, "log_level": 2}
         reader = Consumer(
@@ -159,7 +181,26 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
         reader.subscribe(["t"])
         parts.callback(reader.close)
         _connectors(worker, tmp_path)
-        yield Loaded(a, worker, registries[0], rest, prometheus, tmp_path, Producer(quiet), reader)
+        yield Loaded(a, worker, registries[0], rest, console, prometheus, tmp_path, Producer(quiet), reader)
+
+
+def _console(parts: ExitStack, broker: EmbeddedBroker, registry: RegistryProcess, folder: Path) -> Browser:
+    """Starts a console that asks for logins, and logs in."""
+    users = folder / "users.toml"
+    users.write_text(f'[users.vic]\npassword = "{hash_password("v")}"\nrole = "viewer"\n')
+    settings = (
+        "listeners=http://127.0.0.1:0", f"bootstrap.servers={broker.bootstrap}", f"registry.url={registry.url}",
+        f"rest.auth.file={users}",
+    )  # fmt: skip
+    server = parts.enter_context(
+        Server("console", "start", *(w for each in settings for w in ("--override", each)))
+    )
+    browser = Browser(server.ready["console"])
+    browser.get("/login")
+    browser.post("/login", user="vic", password="v")
+    browser.get("/c/local/schemas")
+    assert browser.status == 200
+    return browser
 
 
 def _connectors(worker: WorkerProcess, folder: Path) -> None:
@@ -226,6 +267,14 @@ def test_every_panel_has_data_and_alerts_come_and_go(loaded: Loaded) -> None:
     loaded.rest.end(kill=True)
     alerts({"KlammDown"})
     loaded.rest.start()
+    alerts(())
+
+    alerts({"ConsoleGuessedLogins"}, step=loaded.guess)
+    alerts(())
+
+    loaded.registry.end()
+    alerts({"ConsoleErrors", "KlammDown"}, step=loaded.look_at_schemas)
+    loaded.registry.start()
     alerts(())
 
     loaded.a.stop()

@@ -36,13 +36,25 @@ def quick_rules(
 
 
 class Prometheus:
-    """A real one that scrapes `targets` every half second, and evaluates `rules` as often."""
+    """A real one that scrapes `targets` every half second, with `logins` (name, password) by job, and evaluates `rules` as often."""
 
-    def __init__(self, folder: Path, targets: dict[str, str], rules: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        targets: dict[str, str],
+        rules: dict[str, Any] | None = None,
+        logins: Mapping[str, tuple[str, str]] = {},
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        jobs = [{"job_name": job, "static_configs": [{"targets": [t]}]} for job, t in targets.items()]
+        jobs: list[dict[str, Any]] = [
+            {"job_name": job, "static_configs": [{"targets": [t]}]} for job, t in targets.items()
+        ]
+        for job in jobs:
+            if job["job_name"] in logins:
+                name, password = logins[job["job_name"]]
+                job["basic_auth"] = {"username": name, "password": password}
         often = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "500ms")
         config: dict[str, Any] = {"global": often, "scrape_configs": jobs}
         if rules is not None:
