@@ -16,6 +16,7 @@ from klamm.kafka_tools import run as kafka_tools
 from klamm.kafka_tools.consumer_perf_test import figures
 from klamm.kafka_tools.producer_perf_test import total
 from klamm.load.latencies import Latencies, Pace
+from klamm.load.running import Reading
 
 
 @given(st.lists(st.floats(0, 9_999), min_size=1), st.floats(0.01, 1))
@@ -225,3 +226,33 @@ def test_latency_from_end_to_end(broker, capfd):
     assert re.fullmatch(r"0\t[\d.]+", first)
     assert re.fullmatch(r"Avg latency: \d+\.\d{4} ms", mean)
     assert re.fullmatch(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", percentiles)
+
+
+class _Record:
+    def error(self):
+        return None
+
+    def key(self):
+        return None
+
+    def value(self):
+        return b"value"
+
+
+def test_a_wait_for_records_that_do_not_come_is_not_in_the_time_of_reading():
+    now = 0.0
+
+    class FewRecords:
+        def subscribe(self, names, on_assign):
+            self.answers = [[_Record()] * 3, [_Record()] * 2]
+            on_assign(self, [])
+
+        def consume(self, count, wait_s):
+            nonlocal now
+            now += 1.0
+            return self.answers.pop(0) if self.answers else []
+
+    reading = Reading(FewRecords(), lambda *_: None, clock=lambda: now)
+    topics = list("t")
+    assert not reading.run(topics, 100, idle_s=10)
+    assert (reading.records, reading.read_s, reading.elapsed_s) == (5, 2.0, 13.0)

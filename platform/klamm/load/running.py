@@ -101,7 +101,10 @@ class Sending:
 
 @dataclass(slots=True)
 class Reading:
-    """A run of a consumer: records and bytes read, and the time until it had its partitions."""
+    """A run of a consumer: records and bytes read, and the time until it had its partitions.
+
+    `elapsed_s` holds a wait for records that did not come, as in Kafka's tool; `read_s` ends with the last record.
+    """
 
     consumer: Any
     report: Callable[[Reading, float], None]
@@ -110,6 +113,7 @@ class Reading:
     records: int = 0
     bytes: int = 0
     elapsed_s: float = 0.0
+    read_s: float = 0.0
     joining_s: float = 0.0
 
     def run(self, topics: list[str], wanted: int, idle_s: float, *, pattern: bool = False) -> bool:
@@ -137,5 +141,6 @@ class Reading:
             if now - heard > idle_s:
                 break
         self.elapsed_s = self.clock() - begun
+        self.read_s = heard - begun if self.records else self.elapsed_s
         self.joining_s = (joined[0] - begun) if joined else self.elapsed_s
         return self.records >= wanted
