@@ -38,6 +38,10 @@ from klamm_kafka.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequestEntryData,
     OpData,
 )
+from klamm_kafka.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -142,6 +146,18 @@ def quotas():
     )
 
 
+def users():
+    """New credentials of 4,000 users."""
+    return AlterUserScramCredentialsRequest(
+        upsertions=[
+            ScramCredentialUpsertion(
+                name=f"u{n}", mechanism=1, iterations=4096, salt=b"s", salted_password=bytes(32)
+            )
+            for n in range(4_000)
+        ],
+    )
+
+
 def numbers():
     return [n % PARTITIONS for n in range(ASKED)]
 
@@ -184,6 +200,7 @@ CASES = {
     ),
     "produce": (produce_many(), 9),
     "client quotas": (quotas(), 1),
+    "users": (users(), 0),
     "delete records": (
         DeleteRecordsRequest(timeout_ms=1000, topics=[DeleteRecordsTopic(name=TOPIC, partitions=[
             DeleteRecordsPartition(partition_index=n, offset=0) for n in range(ASKED)

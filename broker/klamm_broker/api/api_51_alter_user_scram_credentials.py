@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server import audit
+from klamm_broker.server.slices import drive
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -25,11 +26,16 @@ from klamm_kafka.wire.messages.alter_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from klamm_broker.log.steps import Steps
     from klamm_broker.security.sasl.credentials import Credential, Mechanism
-    from klamm_broker.server.scram_users import Users
     from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
+
+STEP: Final = 64
+"""Changes between two looks at the clock."""
 
 Refusal = tuple[ErrorCode, str]
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
@@ -44,22 +50,35 @@ Change = ScramCredentialDeletion | ScramCredentialUpsertion
 )
 def alter_user_scram_credentials(
     broker: BrokerState, ctx: RequestContext, request: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse:
+) -> AlterUserScramCredentialsResponse | asyncio.Future[AlterUserScramCredentialsResponse]:
     asked: list[Change] = [*request.deletions, *request.upsertions]
     if not ctx.may_cluster(AclOperation.ALTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message
         return _response({change.name: denied for change in asked})
+    return drive(broker.loop, _altering(broker, ctx, asked))
+
+
+def _altering(
+    broker: BrokerState, ctx: RequestContext, asked: list[Change]
+) -> Steps[AlterUserScramCredentialsResponse]:
     named = Counter(change.name for change in asked)
-    users = {user: dict(credentials) for user, credentials in broker.scram_users.users.items()}
     results: dict[str, Refusal | None] = {}
-    for change in asked:
+    wanted: list[tuple[Change, Credential | None]] = []
+    for number, change in enumerate(asked, 1):
+        if not number % STEP:
+            yield None
         if named[change.name] > 1:
             why = "A user credential cannot be altered twice in the same request"
             results[change.name] = ErrorCode.DUPLICATE_RESOURCE, why
+        elif (refusal := _refusal(change)) is not None:
+            results[change.name] = refusal
         else:
-            results[change.name] = _refusal(change, broker.scram_users.users)
-            if results[change.name] is None:
-                _apply(change, users)
+            results[change.name] = None
+            wanted.append((change, _credential(change)))
+    # The users are those of now, and nothing yields any more: another request may change them between two steps.
+    users = {user: dict(credentials) for user, credentials in broker.scram_users.users.items()}
+    for change, credential in wanted:
+        results[change.name] = _apply(change, credential, users)
     try:
         if None in results.values():
             broker.scram_users.replace(users)
@@ -85,7 +104,7 @@ def _response(results: Mapping[str, Refusal | None]) -> AlterUserScramCredential
     )
 
 
-def _refusal(change: Change, users: Users) -> Refusal | None:
+def _refusal(change: Change) -> Refusal | None:
     from klamm_broker.security.sasl.credentials import ITERATIONS, Mechanism
 
     if not change.name:
@@ -93,9 +112,6 @@ def _refusal(change: Change, users: Users) -> Refusal | None:
     if change.mechanism not in Mechanism.__members__.values():
         return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
     if isinstance(change, ScramCredentialDeletion):
-        if change.mechanism not in users.get(change.name, {}):
-            why = "Attempt to delete a user credential that does not exist"
-            return ErrorCode.RESOURCE_NOT_FOUND, why
         return None
     fewest, most = ITERATIONS
     if not fewest <= change.iterations <= most:
@@ -106,16 +122,28 @@ def _refusal(change: Change, users: Users) -> Refusal | None:
     return None
 
 
-def _apply(change: Change, users: dict[str, dict[Mechanism, Credential]]) -> None:
+def _credential(change: Change) -> Credential | None:
+    """Returns the new credential; None for a deletion."""
     from klamm_broker.security.sasl.credentials import Mechanism, derive
 
-    mechanism = Mechanism(change.mechanism)
     if isinstance(change, ScramCredentialDeletion):
-        del users[change.name][mechanism]
-        return
-    users.setdefault(change.name, {})[mechanism] = derive(
-        mechanism,
+        return None
+    return derive(
+        Mechanism(change.mechanism),
         salt=change.salt,
         salted_password=change.salted_password,
         iterations=change.iterations,
     )
+
+
+def _apply(
+    change: Change, credential: Credential | None, users: dict[str, dict[Mechanism, Credential]]
+) -> Refusal | None:
+    from klamm_broker.security.sasl.credentials import Mechanism
+
+    mechanism = Mechanism(change.mechanism)
+    if credential is not None:
+        users.setdefault(change.name, {})[mechanism] = credential
+    elif users.get(change.name, {}).pop(mechanism, None) is None:
+        return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+    return None

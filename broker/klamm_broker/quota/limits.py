@@ -46,8 +46,7 @@ class Limits:
     def __init__(self, key: QuotaKey, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
         self._values: dict[_Place, float] = {}
         for entity, values in quotas.items():
-            parts = dict(entity)
-            if key in values and IP not in parts:
+            if key in values and IP not in (parts := dict(entity)):
                 user, client_id = (
                     _NONE if kind not in parts else _DEFAULT if parts[kind] is None else str(parts[kind])
                     for kind in (USER, CLIENT_ID)

@@ -18,6 +18,7 @@ from klamm_broker.quota.limits import IP, Entity, QuotaKey
 from klamm_broker.quota.meters import Quota
 from klamm_broker.server.client_quotas import Quotas
 from klamm_broker.server.connection_limits import windows_of
+from klamm_broker.server.encoded import EncodedEntries, document
 from klamm_broker.server.quota_keys import BURST
 
 if TYPE_CHECKING:
@@ -47,19 +48,24 @@ class ClientQuotas:
         self.active = False
         self.changes: list[Callable[[], None]] = []
         self.all, self._addresses = _read(path)
+        self._encoded: EncodedEntries[Entity, tuple[Mapping[str, float], str | None]] = EncodedEntries(
+            _line, lambda value: (dict(value[0]), value[1])
+        )
         self._apply()
 
     def replace(self, quotas: Quotas, addresses: Mapping[str, str]) -> None:
         """Replace all quotas. `addresses` has what new names of hosts were found to be. Raises OSError."""
         known = {**self._addresses, **addresses}
-        entries = [_entry(entity, values, known) for entity, values in sorted(quotas.items(), key=_order)]
+        lines = self._encoded.lines({
+            entity: (values, _address(entity, known)) for entity, values in quotas.items()
+        })  # fmt: skip
 
         def take() -> None:
             self.all, self._addresses = {entity: dict(values) for entity, values in quotas.items()}, known
             self._apply()
 
-        document = {"version": VERSION, "quotas": entries}
-        write_and_take(self._path, (json.dumps(document, indent=1) + "\n").encode(), take)
+        content = document({"version": VERSION}, "quotas", "[\n" + ",\n".join(lines) + "\n]")
+        write_and_take(self._path, content, take)
 
     def ip_rates(self) -> tuple[dict[str, float], float | None]:
         """Returns the connections per second that addresses may make, and what all others may."""
@@ -89,10 +95,6 @@ class ClientQuotas:
             changed()
 
 
-def _order(item: tuple[Entity, object]) -> list[tuple[str, str]]:
-    return [(kind, name or "") for kind, name in item[0]]
-
-
 def _normal(address: str) -> str:
     """Returns an address as sockets tell it."""
     try:
@@ -101,29 +103,32 @@ def _normal(address: str) -> str:
         return address
 
 
-def _entry(entity: Entity, values: Mapping[str, float], addresses: Mapping[str, str]) -> dict[str, Any]:
-    parts = dict(entity)
-    entry: dict[str, Any] = {"entity": parts, "values": dict(values)}
-    name = parts.get(IP)
-    if name is not None and name in addresses:
-        entry["address"] = addresses[name]
-    return entry
+def _address(entity: Entity, addresses: Mapping[str, str]) -> str | None:
+    """Returns what the name of a host was found to be."""
+    name = next((name for kind, name in entity if kind == IP), None)
+    return None if name is None else addresses.get(name)
+
+
+def _line(entity: Entity, value: tuple[Mapping[str, float], str | None]) -> str:
+    values, address = value
+    entry: dict[str, Any] = {"entity": dict(entity), "values": dict(values)}
+    return json.dumps(entry if address is None else {**entry, "address": address})
 
 
 def _read(path: Path) -> tuple[dict[Entity, dict[str, float]], dict[str, str]]:
     """Returns the quotas and the addresses of hosts that the file has."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}, {}
     except (ValueError, RecursionError) as e:
         raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
-    if not isinstance(document, dict) or document.get("version") != VERSION:
+    if not isinstance(told, dict) or told.get("version") != VERSION:
         raise DirectoryError(f"{path}: no document of version {VERSION}")
     quotas: dict[Entity, dict[str, float]] = {}
     addresses: dict[str, str] = {}
     try:
-        for entry in document["quotas"]:
+        for entry in told["quotas"]:
             parts = {str(k): None if n is None else str(n) for k, n in entry["entity"].items()}
             quotas[tuple(sorted(parts.items()))] = {str(k): float(v) for k, v in entry["values"].items()}
             if "address" in entry:

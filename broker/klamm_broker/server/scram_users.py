@@ -19,6 +19,7 @@ from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security.sasl.credentials import Credential, Decoys, Mechanism
 from klamm_broker.security.sasl.mechanism import Identity
 from klamm_broker.security.sasl.scram import Account
+from klamm_broker.server.encoded import EncodedEntries, document
 
 VERSION: Final = 1
 
@@ -35,26 +36,27 @@ class ScramUsers:
         self.secret = secrets.token_bytes(32)
         self._kept = False  # whether the secret is in the file
         self._decoys: dict[Mechanism, Decoys] = {}
+        self._encoded: EncodedEntries[str, Mapping[Mechanism, Credential]] = EncodedEntries(_line, dict)
 
     @classmethod
     def load(cls, path: Path) -> ScramUsers:
         """Read the file; without a file there are no users. Raises DirectoryError."""
         found = cls(path)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            told = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return found
         except (ValueError, RecursionError) as e:
             raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
-        if not isinstance(document, dict) or document.get("version") != VERSION:
+        if not isinstance(told, dict) or told.get("version") != VERSION:
             raise DirectoryError(f"{path}: no document of version {VERSION}")
         try:
             found.users = {
                 str(user): {Mechanism[name]: _credential(entry) for name, entry in credentials.items()}
-                for user, credentials in document["users"].items()
+                for user, credentials in told["users"].items()
             }
-            if "secret" in document:
-                found.secret, found._kept = base64.b64decode(document["secret"]), True
+            if "secret" in told:
+                found.secret, found._kept = base64.b64decode(told["secret"]), True
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return found
@@ -82,22 +84,15 @@ class ScramUsers:
 
     def replace(self, users: Users) -> None:
         """Replace all users. Raises OSError."""
-        document = {
-            "version": VERSION,
-            "secret": base64.b64encode(self.secret).decode(),
-            "users": {
-                user: {mechanism.name: _entry(credential) for mechanism, credential in credentials.items()}
-                for user, credentials in sorted(users.items())
-                if credentials
-            },
-        }
+        lines = self._encoded.lines({user: kept for user, kept in users.items() if kept})
+        head = {"version": VERSION, "secret": base64.b64encode(self.secret).decode()}
 
         def take() -> None:
             self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
             self._kept = True
             self._decoys = {}
 
-        write_and_take(self._path, (json.dumps(document, indent=1) + "\n").encode(), take)
+        write_and_take(self._path, document(head, "users", "{\n" + ",\n".join(lines) + "\n}"), take)
 
 
 def _credential(entry: Mapping[str, Any]) -> Credential:
@@ -107,6 +102,11 @@ def _credential(entry: Mapping[str, Any]) -> Credential:
         server_key=base64.b64decode(entry["serverKey"]),
         iterations=int(entry["iterations"]),
     )
+
+
+def _line(user: str, credentials: Mapping[Mechanism, Credential]) -> str:
+    entries = {mechanism.name: _entry(credential) for mechanism, credential in credentials.items()}
+    return f"{json.dumps(user)}: {json.dumps(entries)}"
 
 
 def _entry(credential: Credential) -> dict[str, Any]:
