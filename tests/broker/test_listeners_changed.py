@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 
 import pytest
 
@@ -146,3 +147,21 @@ async def test_the_name_of_the_machine_is_asked_for_once(server, monkeypatch):
         assert server.broker.listeners["LATE"].host == "this.example.org"
         await set_value(port, "max.connections", rate)
     assert len(asked) == 1, "a name server may take seconds, and all clients wait"
+
+
+async def test_names_of_hosts_are_asked_for_beside_the_event_loop(server, monkeypatch):
+    server, port = server
+    asked, real = [], socket.getaddrinfo
+
+    def getaddrinfo(host, *more, **options):
+        if host not in ("one.example.org", "two.example.org"):
+            return real(host, *more, **options)
+        asked.append((host, threading.current_thread() is threading.main_thread()))
+        return real("127.0.0.1", *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    await change(port, f"PLAINTEXT://127.0.0.1:{port},LATE://one.example.org:0")
+    assert "LATE" in server.broker.listeners
+    await set_value(port, "max.connections.per.ip.overrides", "two.example.org:7")
+    assert server.doors.quotas.limits.per_ip_overrides == {"127.0.0.1": 7}
+    assert asked == [("one.example.org", False), ("two.example.org", False)], "each once, never by the loop"

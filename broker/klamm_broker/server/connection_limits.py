@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klamm_base.configdef import invalid
@@ -14,6 +14,7 @@ from klamm_broker.server.quota_keys import OVERRIDES, RATE, read_overrides
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.host_names import HostNames
 
 
 def windows_of(config: BrokerConfig, prefix: str) -> Windows:
@@ -23,8 +24,13 @@ def windows_of(config: BrokerConfig, prefix: str) -> Windows:
     )
 
 
-def limits_of(config: BrokerConfig) -> ConnectionLimits:
-    """Returns the limits of connections. Looks hosts up. Raises ConfigError."""
+def limited_hosts(config: BrokerConfig) -> Iterable[str]:
+    """Returns the hosts that have limits of their own. Raises ConfigError."""
+    return (host.strip("[]") for host in read_overrides(config[OVERRIDES]))
+
+
+def limits_of(config: BrokerConfig, hosts: HostNames) -> ConnectionLimits:
+    """Returns the limits of connections. Raises ConfigError."""
     names = [listener.name for listener in config.listeners]
     protected = (
         config["inter.broker.listener.name"] or config["security.inter.broker.protocol"] or "PLAINTEXT"
@@ -33,7 +39,9 @@ def limits_of(config: BrokerConfig) -> ConnectionLimits:
         connections=config["max.connections"],
         per_second=config[RATE],
         per_ip=config["max.connections.per.ip"],
-        per_ip_overrides={_address(host): most for host, most in read_overrides(config[OVERRIDES]).items()},
+        per_ip_overrides={
+            _address(host, hosts): most for host, most in read_overrides(config[OVERRIDES]).items()
+        },
         listeners={name: _of_listener(config, name) for name in names},
         protected=protected.upper() if len(names) > 1 else None,
     )
@@ -56,14 +64,15 @@ def _of_listener(config: BrokerConfig, listener: str) -> ListenerLimits:
     return ListenerLimits(connections=own("max.connections"), per_second=own(RATE))
 
 
-def _address(host: str) -> str:
+def _address(host: str, hosts: HostNames) -> str:
     """Returns a host's address as sockets tell it."""
+    host = host.strip("[]")
     try:
-        return str(ipaddress.ip_address(host.strip("[]")))
+        return str(ipaddress.ip_address(host))
     except ValueError:
         pass
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        return hosts.addresses(host)[0][1]
     except OSError as e:
         raise ConfigError(
             f"{OVERRIDES}: host {host!r} cannot be resolved: {e.strerror or e}", key=OVERRIDES

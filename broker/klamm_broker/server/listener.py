@@ -20,10 +20,11 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
 from klamm_broker.server import audit
 from klamm_broker.server.connection import IDLE_BUFFER_BYTES, Connection, Dispatch
-from klamm_broker.server.connection_limits import limits_of, windows_of
+from klamm_broker.server.connection_limits import limited_hosts, limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.doors import Doors
 from klamm_broker.server.few_lines import FewLines
+from klamm_broker.server.host_names import Addresses, HostNames
 from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
@@ -66,7 +67,9 @@ class Server:
         self._logins: dict[str, LoginSettings] = {}
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
-        self.doors = Doors(loop, self.metrics, limits_of(config), windows_of(config, "quota"), self._enter)
+        self._hosts = HostNames()
+        limits = limits_of(config, self._hosts)
+        self.doors = Doors(loop, self.metrics, limits, windows_of(config, "quota"), self._enter)
         self._idle_s: float = config["connections.max.idle.ms"] / 1000
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls: TlsAcceptor | None = None
@@ -136,7 +139,9 @@ class Server:
             tls.contexts.take(config)
 
     def _reading(self, config: BrokerConfig) -> Steps[None]:
-        """Read what the check of another configuration looks at, beside the event loop."""
+        """Read and ask for what the check of another configuration looks at, beside the event loop."""
+        hosts = (listener.host for listener in config.listeners)
+        yield from self._hosts.asking((*hosts, *limited_hosts(config)))
         if (tls := self._tls_of(config)) is not None:
             yield from tls.contexts.reading(config)
 
@@ -144,7 +149,7 @@ class Server:
         """Raises ConfigError unless the listeners of another configuration can be opened beside those that stay."""
         if (tls := self._tls_of(config)) is not None:
             tls.contexts.check(config)
-        limits_of(config)
+        limits_of(config, self._hosts)
         opened = {listener for _, listener in self._sockets}
         freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}
         for listener in config.listeners:
@@ -153,10 +158,10 @@ class Server:
                 continue
             try:
                 if listener.port and listener.port not in freed:
-                    for sock in _sockets_of(listener):
+                    for sock in _sockets_of(listener, self._hosts):
                         sock.close()
                 else:
-                    _resolve(listener)
+                    _resolve(listener, self._hosts)
             except ListenError as e:
                 raise invalid("listeners", str(listener), str(e)) from None
 
@@ -164,7 +169,7 @@ class Server:
         """Open and close listeners as the configuration says now. Connections of those that are gone end after a moment."""
         config = self.broker.config
         self._prepare_tls(config)
-        self.doors.quotas.limits = limits_of(config)
+        self.doors.quotas.limits = limits_of(config, self._hosts)
         gone = {listener for _, listener in self._sockets}.difference(config.listeners)
         for sock, listener in [item for item in self._sockets if item[1] in gone]:
             self.doors.close(sock, listener)
@@ -245,7 +250,8 @@ class Server:
 
     def _bind_one(self, listener: Listener) -> None:
         """Listen on all addresses of a listener. Raises ListenError, and then listens on none of them."""
-        sockets = _sockets_of(listener, backlog=self.broker.config["socket.listen.backlog.size"])
+        backlog = self.broker.config["socket.listen.backlog.size"]
+        sockets = _sockets_of(listener, self._hosts, backlog=backlog)
         self._sockets += [(sock, listener) for sock in sockets]
         self._ports[listener.name] = sockets[-1].getsockname()[1]
 
@@ -383,12 +389,12 @@ def _discard(connection: Connection) -> None:
         connection.close("the broker stops", level=logging.DEBUG)
 
 
-def _sockets_of(listener: Listener, *, backlog: int | None = None) -> list[socket.socket]:
+def _sockets_of(listener: Listener, hosts: HostNames, *, backlog: int | None = None) -> list[socket.socket]:
     """Returns one socket per address of the host (`localhost` has two); with a `backlog` they listen.
 
     The first one decides about port 0. Raises ListenError, and then leaves none behind.
     """
-    addresses, port = _resolve(listener), listener.port
+    addresses, port = _resolve(listener, hosts), listener.port
     made: list[socket.socket] = []
     for family, host in addresses:
         try:
@@ -421,14 +427,13 @@ def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     return sock
 
 
-def _resolve(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:
+def _resolve(listener: Listener, hosts: HostNames) -> Addresses:
     if not listener.host:
         return [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]  # noqa: S104 - Kafka's empty host
     try:
-        infos = socket.getaddrinfo(listener.host, None, type=socket.SOCK_STREAM)
+        found = hosts.addresses(listener.host)
     except OSError as e:
         raise ListenError(f"listeners: host {listener.host!r} cannot be resolved: {e.strerror or e}") from e
-    found = dict.fromkeys((info[0], str(info[4][0])) for info in infos)
     return sorted(found, key=lambda item: item[0] != socket.AF_INET)
 
 
