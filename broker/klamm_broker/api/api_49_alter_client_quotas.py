@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +23,7 @@ from klamm_broker.server.client_quotas import (
     check_entity,
     duplicate,
 )
+from klamm_broker.server.host_names import look_up
 from klamm_broker.server.slices import drive
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -67,7 +67,7 @@ def alter_client_quotas(
         return drive(broker.loop, _altering(broker, ctx, request, {}))
 
     async def looked_up() -> AlterClientQuotasResponse:
-        found = await asyncio.gather(*(broker.loop.run_in_executor(None, _look_up, host) for host in hosts))
+        found = await asyncio.gather(*(broker.loop.run_in_executor(None, _address, host) for host in hosts))
         result = drive(broker.loop, _altering(broker, ctx, request, dict(zip(hosts, found, strict=True))))
         return await result if isinstance(result, asyncio.Future) else result
 
@@ -147,9 +147,7 @@ def _answer(parts: Parts, refusal: Refusal | None) -> AlterClientQuotasResponseE
     )
 
 
-def _look_up(host: str) -> str | None:
+def _address(host: str) -> str | None:
     """Returns the address of a host; None if it has none."""
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        return None
+    found = look_up(host)
+    return None if isinstance(found, OSError) else found[0][1]

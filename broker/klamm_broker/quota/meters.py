@@ -137,7 +137,8 @@ class Quota:
         debt_ms = meter.stock.throttle_ms(found[1], now_ms)
         if strict and debt_ms > 0:
             return False, debt_ms
-        self._take(meter, tokens, found[1], now_ms)
+        meter.stock.take(tokens, found[1], now_ms)
+        meter.rate.record(tokens, now_ms)
         return True, 0 if strict else meter.stock.throttle_ms(found[1], now_ms)
 
     def draw_in_turn(self, user: str, client_id: str, tokens: float, now_ms: int, *, asker: int) -> int:
@@ -158,19 +159,14 @@ class Quota:
         debt_ms = meter.stock.throttle_ms(value, now_ms)
         if ordered or not debt_ms:
             meter.orders.pop(asker, None)
-            self._take(meter, tokens - ordered, value, now_ms)
-            meter.rate.record(ordered, now_ms)
+            meter.stock.take(tokens - ordered, value, now_ms)
+            meter.rate.record(tokens, now_ms)
             return 0
         if len(meter.orders) < ORDERS_MAX:
             meter.stock.take(piece := value * PIECE_S, value, now_ms)
             debt_ms = meter.stock.throttle_ms(value, now_ms)
             meter.orders[asker] = piece, now_ms + debt_ms
         return debt_ms
-
-    @staticmethod
-    def _take(meter: Meter, tokens: float, value: float, now_ms: int) -> None:
-        meter.stock.take(tokens, value, now_ms)
-        meter.rate.record(tokens, now_ms)
 
     def throttled(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
         """Note that a client has to wait."""

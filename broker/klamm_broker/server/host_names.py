@@ -29,7 +29,7 @@ class HostNames:
 
     def addresses(self, host: str) -> Addresses:
         """Returns the addresses of a name or an address, in the resolver's order, each once. Raises OSError."""
-        found = self._kept(host) or _ask(host)
+        found = self._kept(host) or look_up(host)
         if isinstance(found, OSError):
             raise found
         return found
@@ -47,10 +47,11 @@ class HostNames:
         return known
 
     def _keep(self, host: str) -> None:
-        self._known[host] = self._clock() + KEPT_S, _ask(host)
+        self._known[host] = self._clock() + KEPT_S, look_up(host)
 
 
-def _ask(host: str) -> Addresses | OSError:
+def look_up(host: str) -> Addresses | OSError:
+    """Ask the system; any thread may. Returns the addresses, or why there are none."""
     try:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as e:

@@ -84,11 +84,12 @@ class ScramUsers:
 
     def replace(self, users: Users) -> None:
         """Replace all users. Raises OSError."""
-        lines = self._encoded.lines({user: kept for user, kept in users.items() if kept})
+        kept = {user: dict(credentials) for user, credentials in users.items() if credentials}
+        lines = self._encoded.lines(kept)
         head = {"version": VERSION, "secret": base64.b64encode(self.secret).decode()}
 
         def take() -> None:
-            self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
+            self.users = kept
             self._kept = True
             self._decoys = {}
 

@@ -231,15 +231,20 @@ def verify(
         _print_verdict(verdict, output)
 
 
+def _print_row(row: dict[str, object], output: Format, *, bad: bool) -> None:
+    """Print one row of figures; ends with code 1 where they are bad."""
+    print_rows([row], list(row), output)
+    if bad:
+        raise typer.Exit(EXIT_FAILED)
+
+
 def _print_comparison(found: Comparison, output: Format) -> None:
     if output is not Format.TABLE:
         row = {
             "topics": found.topics, "records": found.equal, "compacted": found.compacted, "deleted": found.deleted,
             "offsets": found.offsets, "differences": found.differences,
         }  # fmt: skip
-        print_rows([row], list(row), output)
-        if found.differences:
-            raise typer.Exit(EXIT_FAILED)
+        _print_row(row, output, bad=bool(found.differences))
         return
     for line in found.differences:
         typer.echo(f"different: {line}")
@@ -265,9 +270,7 @@ def _print_verdict(verdict: Verdict, output: Format) -> None:
             "backups": verdict.backups, "chunks": verdict.chunks, "records": verdict.records, "size": verdict.size,
             "unreferenced": verdict.unreferenced, "damage": verdict.damage,
         }  # fmt: skip
-        print_rows([row], list(row), output)
-        if verdict.damage:
-            raise typer.Exit(EXIT_FAILED)
+        _print_row(row, output, bad=bool(verdict.damage))
         return
     for line in verdict.damage:
         typer.echo(f"damaged: {line}")
