@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
-from klamm.cli.common import reported
+from klamm.cli.common import fail, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
     from klamm.load.latencies import Latencies
@@ -47,9 +48,10 @@ def produce(
 ) -> None:
     """Write records, and tell rate and latency.
 
-    A line of progress goes to standard error. The latency of a record is the time until it is acknowledged.
+    A line of progress goes to standard error. The latency of a record is the time until it is acknowledged. Ctrl-C
+    ends it with the figures up to then.
     """
-    with reported():
+    with reported(), Interrupts() as interrupts:
         from confluent_kafka import KafkaException, Producer
 
         from klamm.load.running import Sending
@@ -57,12 +59,14 @@ def produce(
         settings = {"acks": acks, "compression.type": compression, "linger.ms": linger_ms}
         producer = cluster.open(Producer, cluster.config("producer") | settings)
         _require(cluster, producer, topic)
-        sending = Sending(producer, topic, _told, report_s=1.0)
+        sending = Sending(producer, topic, _told, report_s=1.0, check=interrupts.check)
         key = (lambda n: b"key-%d" % (n % keys)) if keys else None
         try:
             sending.run(_values(records, size, compressible=compressible), rate, key=key)
         except KafkaException as e:
             raise kafka_error(e, f"cannot write to {topic}") from None
+        except Interrupted:
+            producer.purge()  # what was not sent yet
         whole = sending.whole
         per_s, megabytes = whole.rate(sending.elapsed_s)
         row = {
@@ -75,6 +79,8 @@ def produce(
             "max_ms": round(whole.max_ms, 2),
         }
         print_rows([row], list(row), output)
+        if interrupts.count:
+            fail(f"ended after {whole.count} of {records} records", interrupts.code)
 
 
 def _values(count: int, size: int, *, compressible: bool) -> Iterator[bytes]:
@@ -108,9 +114,9 @@ def consume(
     """Read records from the start, and tell the rate.
 
     Joins a new group, whose time to join is told apart. Ends with exit code 1 when there are fewer records;
-    the wait for them is not in the rate.
+    the wait for them is not in the rate. Ctrl-C ends it with the figures up to then.
     """
-    with reported():
+    with reported(), Interrupts() as interrupts:
         import uuid
 
         from confluent_kafka import Consumer
@@ -123,10 +129,12 @@ def consume(
             "enable.auto.commit": False,
         }
         consumer = cluster.open(Consumer, cluster.config("consumer") | settings)
-        reading = Reading(consumer, _read, report_s=1.0)
+        reading = Reading(consumer, _read, report_s=1.0, check=interrupts.check)
         try:
             _require(cluster, consumer, topic)
             complete = reading.run([topic], records, timeout_ms / 1000)
+        except Interrupted:
+            complete = False
         finally:
             consumer.close()
         reading_s = max(reading.read_s - reading.joining_s, 0.001)
@@ -138,6 +146,8 @@ def consume(
             "mb_per_s": round(reading.bytes / reading_s / 1024 / 1024, 3),
         }
         print_rows([row], list(row), output)
+        if interrupts.count:
+            fail(f"ended after {reading.records} of {records} records", interrupts.code)
         if not complete:
             raise KlammError(f"{reading.records} of {records} records came, then nothing for {timeout_ms} ms")
 

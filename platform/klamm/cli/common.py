@@ -19,9 +19,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.interrupts import INTERRUPTED, Interrupted
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = INTERRUPTED
 REQUEST_S: Final = 30.0
 _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -62,6 +64,8 @@ def reported(*, server: bool = False) -> Iterator[None]:
     except (typer.Exit, typer.BadParameter):
         raise
     except KlammError as e:
+        if isinstance(e, Interrupted):
+            raise typer.Exit(e.code) from None
         fail(str(e), EXIT_USAGE if isinstance(e, ConfigError) else EXIT_FAILED)
     except BrokenPipeError:
         drop_output()  # the reader went away (`klamm consume … | head`)

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
-from klamm.cli.common import counted, pairs, reported
+from klamm.cli.common import EXIT_FAILED, counted, fail, pairs, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import raw
 from klamm.cli.produce_options import Encoding, Record, template_records
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupted, Interrupts
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -71,32 +72,42 @@ def produce(
     separator = _separator(properties.get("key.separator", "\t"))
     fixed = None if key is None else os.fsencode(key)
     template = encoding.template()
-    lines = _lines(values)
+    interrupts = Interrupts()
+    lines = _lines(values, interrupts)
     if tombstone:
         records: Iterator[Record] = iter([Record(fixed, None)])
     elif template is not None:
         records = template_records(template, lines, fixed)
     else:
         records = (Record(k, v) for k, v in _records(lines, fixed, separator, properties))
-    headers: list[tuple[str, str | bytes | None]] = list(pairs(header, "--header").items())
-    with reported():
-        config = cluster.config("producer")
-        config |= {
-            "acks": acks,
-            "compression.type": compression,
-            "linger.ms": 5,
-            "message.timeout.ms": 30_000,
-        }
+    headers = _headers(header)
+    with reported(), interrupts:
+        config = cluster.config("producer") | {
+            "acks": acks, "compression.type": compression, "linger.ms": 5, "message.timeout.ms": 30_000,
+        }  # fmt: skip
         records = encoding.encoded(records, topic)
         producer = _open(cluster, config)
         cluster.metadata(producer)  # before anything is read: nobody waits for a time-out without a reason
-        sent = _send(producer, topic, records, headers, partition)
+        sent = _send(producer, topic, records, headers, partition, interrupts)
         typer.echo(f"{counted(sent, 'record')} acknowledged", err=True)
 
 
-def _lines(values: list[str] | None) -> Iterator[bytes]:
+def _headers(words: list[str] | None) -> list[tuple[str, str | bytes | None]]:
+    """Return headers, of which several may have the same name. Raises BadParameter."""
+    return [pair for word in words or () for pair in pairs([word], "--header").items()]
+
+
+def _lines(values: list[str] | None, interrupts: Interrupts) -> Iterator[bytes]:
     """Yield what is to be written. Bytes stay as they are: a line need not be UTF-8."""
-    return (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
+    if values:
+        yield from map(os.fsencode, values)
+        return
+    while True:
+        with interrupts.raising():
+            raw = sys.stdin.buffer.readline()
+        if not raw:
+            return
+        yield _line(raw)
 
 
 def _records(
@@ -138,12 +149,13 @@ def _send(
     records: Iterator[Record],
     headers: list[tuple[str, str | bytes | None]],
     partition: int,
+    interrupts: Interrupts,
 ) -> int:
     """Send all; the number acknowledged. Whatever ends it, what was taken in is waited for and counted."""
     from confluent_kafka import KafkaException
 
     problems: list[str] = []
-    acknowledged = 0
+    acknowledged, code = 0, EXIT_FAILED
 
     def delivered(error: Any, _message: Any) -> None:
         nonlocal acknowledged
@@ -156,6 +168,7 @@ def _send(
         for record in records:
             if problems:
                 break
+            interrupts.check()
             mine = [*headers, *record.headers]
             at = partition if record.partition is None else record.partition
             _enqueue(producer, topic, record.value, record.key, at, delivered, headers=mine)
@@ -163,14 +176,13 @@ def _send(
         problems.append(str(kafka_error(e, "a record was refused")))
     except KlammError as e:
         problems.append(str(e))
-    except KeyboardInterrupt:
-        problems.append("Ctrl-C")
-    left = producer.flush(FLUSH_S)
+        code = e.code if isinstance(e, Interrupted) else EXIT_FAILED
+    left = interrupts.flush(producer, FLUSH_S)
     if left:
         problems.append(f"no answer after {FLUSH_S:g} s about {counted(left, 'record')}")
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise KlammError(f"{counted(acknowledged, 'record')} acknowledged, then {problems[0]}{more}")
+        fail(f"{counted(acknowledged, 'record')} acknowledged, then {problems[0]}{more}", code)
     return acknowledged
 
 

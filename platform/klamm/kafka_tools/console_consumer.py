@@ -13,6 +13,7 @@ from klamm.kafka_tools.console_records import ConsoleError, Formatter, Shown
 from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm_base.addresses import parse_addresses
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 
 SUMMARY = "print the records of a topic."
 OPTIONS = (
@@ -53,17 +54,16 @@ def run(options: Options) -> int:
     limit, timeout_ms = options.number("max-messages"), options.number("timeout-ms")
     consumer = _consumer(options)
     count = 0
-    try:
-        _choose(consumer, options)
-        for message in _messages(consumer, limit, timeout_ms):
-            count += 1
-            _print(message, formatter, skip=options.has("skip-message-on-error"))
-    except KeyboardInterrupt:
-        pass
-    finally:
-        consumer.close()
-        sys.stdout.buffer.flush()
-        say(f"Processed a total of {count} messages")
+    with Interrupts() as interrupts:
+        try:
+            _choose(consumer, options)
+            for message in _messages(consumer, limit, timeout_ms, interrupts):
+                count += 1
+                _print(message, formatter, skip=options.has("skip-message-on-error"))
+        finally:
+            consumer.close()
+            sys.stdout.buffer.flush()
+            say(f"Processed a total of {count} messages")
     return 0
 
 
@@ -140,7 +140,7 @@ def _choose(consumer: Any, options: Options) -> None:
         consumer.subscribe([f"^({pattern})$"])
 
 
-def _messages(consumer: Any, limit: int | None, timeout_ms: int | None) -> Any:
+def _messages(consumer: Any, limit: int | None, timeout_ms: int | None, interrupts: Interrupts) -> Any:
     from confluent_kafka import KafkaError
 
     count, last = 0, time.monotonic()
@@ -155,6 +155,7 @@ def _messages(consumer: Any, limit: int | None, timeout_ms: int | None) -> Any:
             count, last = count + 1, time.monotonic()
             yield message
         sys.stdout.buffer.flush()
+        interrupts.check()
         if timeout_ms is not None and (time.monotonic() - last) * 1000 > timeout_ms:
             say(f"Error processing message, terminating consumer process: nothing came for {timeout_ms} ms")
             return

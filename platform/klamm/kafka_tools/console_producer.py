@@ -9,6 +9,7 @@ from klamm.kafka_tools.console_clients import file_and_properties, librdkafka, p
 from klamm.kafka_tools.console_records import LineReader
 from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm_base.addresses import parse_addresses
+from klamm_base.interrupts import Interrupts
 
 SUMMARY = "write the lines of standard input to a topic."
 OPTIONS = (
@@ -41,6 +42,8 @@ _SETTINGS: Final = {
     "request-timeout-ms": "request.timeout.ms",
 }
 _QUEUE_FULL_S: Final = 1.0
+_FLUSH_S: Final = 3600.0
+"""Longer than records are tried."""
 
 
 def run(options: Options) -> int:
@@ -52,15 +55,16 @@ def run(options: Options) -> int:
     reader = LineReader(properties(options, ("reader-property", "property")))
     producer = _producer(options)
     topic = options.text("topic")
-    number = 0
-    try:
-        for number, line in enumerate(_lines(), 1):
-            record = reader.parse(line, number)
-            _send(producer, topic, record.key, record.value, record.headers)
-            if options.has("sync"):
-                producer.flush()
-    finally:
-        producer.flush()
+    with Interrupts() as interrupts:
+        try:
+            for number, line in enumerate(_lines(interrupts), 1):
+                record = reader.parse(line, number)
+                interrupts.check()
+                _send(producer, topic, record.key, record.value, record.headers)
+                if options.has("sync"):
+                    interrupts.flush(producer, _FLUSH_S)
+        finally:
+            interrupts.flush(producer, _FLUSH_S)
     return 0
 
 
@@ -81,14 +85,15 @@ def _producer(options: Options) -> Any:
     return Producer(librdkafka({**given, **java}, "producer") | {"partitioner": "murmur2_random"})
 
 
-def _lines() -> Any:
+def _lines(interrupts: Interrupts) -> Any:
     """Return the lines of standard input as text; bytes that are not UTF-8 survive. Shows a prompt on a terminal."""
     prompt = sys.stdin.isatty()
     while True:
         if prompt:
             sys.stdout.write(">")
             sys.stdout.flush()
-        raw = sys.stdin.buffer.readline()
+        with interrupts.raising():
+            raw = sys.stdin.buffer.readline()
         if not raw:
             return
         yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")

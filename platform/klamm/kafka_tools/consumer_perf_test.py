@@ -12,6 +12,7 @@ from klamm.kafka_tools.console_clients import key_values, librdkafka
 from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.load.running import Reading
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 from klamm_base.properties import load_properties
 
 SUMMARY = "measure how fast a cluster gives records."
@@ -77,11 +78,15 @@ def _read(options: Options, topic: str, wanted: int, *, detailed: bool) -> None:
             sys.stdout.flush()
 
     try:
-        consumer = Consumer(_config(options))
-        reading = Reading(consumer, report, (options.number("reporting-interval") or 5000) / 1000)
-        idle_s = (options.number("timeout") or 0) / 1000
-        complete = reading.run([topic], wanted, idle_s, pattern=options.has("include"))
-        consumer.close()
+        with Interrupts() as interrupts:
+            consumer = Consumer(_config(options))
+            pace_s = (options.number("reporting-interval") or 5000) / 1000
+            reading = Reading(consumer, report, pace_s, check=interrupts.check)
+            idle_s = (options.number("timeout") or 0) / 1000
+            try:
+                complete = reading.run([topic], wanted, idle_s, pattern=options.has("include"))
+            finally:
+                consumer.close()
     except KafkaException as e:
         raise KlammError(e.args[0].str()) from None
     if not complete:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,7 +102,7 @@ def read_partitions(path: Path) -> list[TopicPartition]:
                 f"{path}: {json.dumps(row)[:120]} must have a topic (text) and a partition (number)"
             )
         found.append(TopicPartition(topic, number))
-    doubles = sorted({tp for tp in found if found.count(tp) > 1})
+    doubles = sorted(tp for tp, count in Counter(found).items() if count > 1)
     if doubles:
         raise KlammError(
             f"Replica election data contains duplicate partitions: [{', '.join(map(str, doubles))}]"

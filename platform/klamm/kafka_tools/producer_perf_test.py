@@ -16,6 +16,7 @@ from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.subcommands import Parser, parsed
 from klamm.load.latencies import Latencies
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 from klamm_base.properties import load_properties
 
 SUMMARY = "measure how fast a cluster takes records."
@@ -152,15 +153,17 @@ def _send(
 
     config: dict[str, Any] = {"client.id": "perf-producer-client", **librdkafka(java, "producer")}
     try:
-        producer = Producer(config)
-        if duration_ms is not None:
-            producer.init_transactions(60)
-        sending = Sending(
-            producer, given.topic, _report, given.reporting_interval / 1000, warmup=given.warmup_records
-        )
-        sending.run(
-            values, given.throughput, transaction_s=None if duration_ms is None else duration_ms / 1000
-        )
+        with Interrupts() as interrupts:
+            producer = Producer(config)
+            if duration_ms is not None:
+                producer.init_transactions(60)
+            sending = Sending(
+                producer, given.topic, _report, given.reporting_interval / 1000, warmup=given.warmup_records,
+                check=interrupts.check,
+            )  # fmt: skip
+            sending.run(
+                values, given.throughput, transaction_s=None if duration_ms is None else duration_ms / 1000
+            )
     except KafkaException as e:
         raise KlammError(e.args[0].str()) from None
     sys.stdout.write(total(sending.whole, sending.elapsed_s))

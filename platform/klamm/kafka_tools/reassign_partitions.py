@@ -203,6 +203,7 @@ async def _execute(admin: Admin, options: Options) -> None:
     dirs = await dirs_of(admin, current)
     sys.stdout.write(f"Current partition replica assignment\n\n{plans.as_json(current, dirs)}\n\n")
     sys.stdout.write("Save this to use as the --reassignment-json-file option during rollback\n")
+    sys.stdout.flush()  # it must be out before anything moves
     await _throttle(admin, options, plan, plans.moves(running, plan.targets, current))
     same_factor = options.has("disallow-replication-factor-change")
     errors = await api.reassign(admin, plan.targets, allow_replication_factor_change=not same_factor)

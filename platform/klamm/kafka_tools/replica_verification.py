@@ -19,11 +19,11 @@ from klamm.admin.filters import topic_pattern
 from klamm.admin.model import TopicPartition, by_topic
 from klamm.admin.offsets import NONE, known_offsets
 from klamm.admin.topics import list_topics
-from klamm.kafka_tools.events import Stop
 from klamm.kafka_tools.options import COMMAND_CONFIG, Option, Options, UsageError, say
 from klamm.kafka_tools.run import connected
 from klamm_base.addresses import parse_addresses
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.interrupts import Interrupts
 from klamm_kafka.client import ConnectionLost
 from klamm_kafka.wire.batch import BatchHeader
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -117,11 +117,13 @@ def run(options: Options) -> int:
         parse_addresses(brokers)
     except ConfigError:
         raise UsageError("Please provide valid host:port like host1:9091,host2:9092\n") from None
-    with Stop() as stop:
-        return connected(brokers, options.get("command-config"), lambda admin: _verify(admin, options, stop))
+    with Interrupts() as interrupts:
+        return connected(
+            brokers, options.get("command-config"), lambda admin: _verify(admin, options, interrupts)
+        )
 
 
-async def _verify(admin: Admin, options: Options, stop: Stop) -> int:
+async def _verify(admin: Admin, options: Options, interrupts: Interrupts) -> int:
     pattern = topic_pattern(options.text("topics-include"))
     topics = [t for t in await list_topics(admin) if pattern.fullmatch(t.name)]
     if not topics:
@@ -138,7 +140,7 @@ async def _verify(admin: Admin, options: Options, stop: Stop) -> int:
     _print("verification process is started")
     every_s, reported = _number(options, "report-interval-ms") / 1000, time.monotonic()
     said: set[str] = set()
-    while not stop.asked:
+    while not interrupts.count:
         answers = await _round(admin, replicas, verifier.offsets, options, said)
         try:
             for line in verifier.compare(answers):
@@ -149,7 +151,7 @@ async def _verify(admin: Admin, options: Options, stop: Stop) -> int:
         if time.monotonic() - reported > every_s:
             _print(verifier.report())
             reported = time.monotonic()
-    return 0
+    return interrupts.code
 
 
 async def _begin(admin: Admin, partitions: set[TopicPartition], at: int) -> dict[TopicPartition, int]:

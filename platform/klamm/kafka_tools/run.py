@@ -23,6 +23,7 @@ from klamm.kafka_tools.options import (
     version_line,
 )
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupted
 
 TOOLS: Final = {
     "kafka-topics": "topics",
@@ -89,6 +90,8 @@ def main(name: str, args: Sequence[str]) -> int:
         if len(str(e).splitlines()) == 1:
             say(f"(klamm {name} --help lists the options)")
         return 1
+    except Interrupted as e:
+        return e.code
     except KlammError as e:
         say(str(e))
         return 1

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.kafka_tools.console_clients import librdkafka
-from klamm.kafka_tools.events import Stop, event
+from klamm.kafka_tools.events import event
 from klamm.kafka_tools.options import Option, Options, UsageError
 from klamm.kafka_tools.subcommands import Parser, parsed
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 from klamm_base.properties import load_properties
 
 SUMMARY = "read as a member of a group and tell what is read and committed."
@@ -40,11 +41,11 @@ def main(args: Sequence[str]) -> int:
     from confluent_kafka import Consumer, KafkaException
 
     try:
-        with Stop() as stop:
-            _Reading(Consumer(_config(given)), given).run(stop)
+        with Interrupts() as interrupts:
+            _Reading(Consumer(_config(given)), given).run(interrupts)
     except KafkaException as e:
         raise KlammError(e.args[0].str()) from None
-    return 0
+    return interrupts.code
 
 
 def _parser() -> Parser:
@@ -101,21 +102,21 @@ class _Reading:
         self._consumer = consumer
         self._given = given
 
-    def run(self, stop: Stop) -> None:
+    def run(self, interrupts: Interrupts) -> None:
         """Read until it has enough or is stopped."""
         given, read = self._given, 0
         event("startup_complete")
         self._consumer.subscribe([given.topic], on_assign=self._assigned, on_revoke=self._revoked)
         try:
-            while (given.max_messages < 0 or read < given.max_messages) and not stop.asked:
+            while (given.max_messages < 0 or read < given.max_messages) and not interrupts.count:
                 room = 500 if given.max_messages < 0 else min(500, given.max_messages - read)
                 read += self._take(self._consumer.consume(room, 0.2))
         finally:
-            if stop.asked:
+            if interrupts.count:
                 event("shutdown_requested")
             self._consumer.close()
         event("shutdown_complete")
-        if not stop.asked:
+        if not interrupts.count:
             event("shutdown_requested")
 
     def _take(self, messages: list[Any]) -> int:

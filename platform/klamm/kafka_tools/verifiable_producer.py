@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.kafka_tools.console_clients import librdkafka
-from klamm.kafka_tools.events import Stop, event
+from klamm.kafka_tools.events import event
 from klamm.kafka_tools.options import Option, Options, UsageError
 from klamm.kafka_tools.subcommands import Parser, parsed
 from klamm.load.latencies import Pace
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 from klamm_base.properties import load_properties
 
 SUMMARY = "write increasing numbers and tell which are acknowledged."
@@ -51,9 +52,9 @@ def main(args: Sequence[str]) -> int:
         writing = _Writing(Producer(librdkafka(java, "producer")), given)
     except KafkaException as e:
         raise KlammError(e.args[0].str()) from None
-    with Stop() as stop:
-        writing.run(stop)
-    return 0
+    with Interrupts() as interrupts:
+        writing.run(interrupts)
+    return interrupts.code
 
 
 def _parser() -> Parser:
@@ -82,13 +83,13 @@ class _Writing:
         self._given = given
         self._acked = 0
 
-    def run(self, stop: Stop) -> None:
+    def run(self, interrupts: Interrupts) -> None:
         """Write until all are written or it is stopped; then wait for the acknowledgements."""
         given, began = self._given, time.monotonic()
         pace = Pace(given.throughput, began)
         event("startup_complete")
         sent = 0
-        while (given.max_messages < 0 or sent < given.max_messages) and not stop.asked:
+        while (given.max_messages < 0 or sent < given.max_messages) and not interrupts.count:
             wait = pace.wait_s(sent, time.monotonic())
             if wait > 0:
                 self._producer.poll(min(wait, 0.05))

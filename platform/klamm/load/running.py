@@ -11,6 +11,7 @@ from klamm.load.latencies import Latencies, Pace
 from klamm_base.errors import KlammError
 
 FLUSH_S: Final = 120.0
+_SLICE_S: Final = 0.25
 Clock = Callable[[], float]
 
 
@@ -23,6 +24,8 @@ class Sending:
     report: Callable[[Latencies, float], None]
     report_s: float = 5.0
     warmup: int = 0
+    check: Callable[[], None] = lambda: None
+    """Raises what ends a run between two records."""
     clock: Clock = time.monotonic
     whole: Latencies = field(default_factory=Latencies)
     window: Latencies = field(default_factory=Latencies)
@@ -54,14 +57,31 @@ class Sending:
         transaction_s: float | None = None,
     ) -> None:
         """Send all values, and wait for their acknowledgements. Raises KlammError for the first that fails."""
-        self._began = self._reported = begun = self.clock()
-        pace = Pace(per_s, begun)
-        committed_at = begun
+        self._began = self._reported = self.clock()
+        try:
+            self._send_all(values, Pace(per_s, self._began), key, transaction_s)
+            left = self._flush()
+        finally:
+            self.elapsed_s = self.clock() - self._began
+        if self._problem is None and left:
+            self._problem = f"no answer after {FLUSH_S:g} s about {left} records"
+        if self._problem is not None:
+            raise KlammError(f"{self._acknowledged} records acknowledged, then {self._problem}")
+
+    def _send_all(
+        self,
+        values: Iterator[bytes],
+        pace: Pace,
+        key: Callable[[int], bytes | None] | None,
+        transaction_s: float | None,
+    ) -> None:
+        committed_at = pace.began_s
         if transaction_s is not None:
             self.producer.begin_transaction()
         for sent, value in enumerate(values):
             while (wait := pace.wait_s(sent, self.clock())) > 0:
                 self.producer.poll(min(wait, 0.05))
+                self.check()
             self._enqueue(value, key(sent) if key else None)
             if transaction_s is not None and self.clock() - committed_at >= transaction_s:
                 self.producer.commit_transaction()
@@ -70,12 +90,14 @@ class Sending:
             self._look()
         if transaction_s is not None:
             self.producer.commit_transaction()
-        left = self.producer.flush(FLUSH_S)
-        self.elapsed_s = self.clock() - self._began
-        if self._problem is None and left:
-            self._problem = f"no answer after {FLUSH_S:g} s about {left} records"
-        if self._problem is not None:
-            raise KlammError(f"{self._acknowledged} records acknowledged, then {self._problem}")
+
+    def _flush(self) -> int:
+        """Wait for what was sent. Returns how many records have no answer."""
+        deadline, left = self.clock() + FLUSH_S, 1
+        while left and self.clock() < deadline:
+            left = int(self.producer.flush(_SLICE_S))
+            self.check()
+        return left
 
     def _enqueue(self, value: bytes, key: bytes | None) -> None:
         while True:
@@ -90,6 +112,7 @@ class Sending:
 
     def _look(self) -> None:
         """Report when it is time. Raises KlammError where a record failed."""
+        self.check()
         if self._problem is not None:
             raise KlammError(f"{self._acknowledged} records acknowledged, then {self._problem}")
         now = self.clock()
@@ -109,6 +132,8 @@ class Reading:
     consumer: Any
     report: Callable[[Reading, float], None]
     report_s: float = 5.0
+    check: Callable[[], None] = lambda: None
+    """Raises what ends a run between two batches."""
     clock: Clock = time.monotonic
     records: int = 0
     bytes: int = 0
@@ -118,7 +143,7 @@ class Reading:
 
     def run(self, topics: list[str], wanted: int, idle_s: float, *, pattern: bool = False) -> bool:
         """Read so many records. Returns False where nothing came for `idle_s`. Raises KlammError."""
-        begun = self.clock()
+        begun = heard = self.clock()
         joined: list[float] = []
 
         def assigned(consumer: Any, partitions: Any) -> None:
@@ -126,21 +151,24 @@ class Reading:
 
         names = [f"^{t}" for t in topics] if pattern else topics
         self.consumer.subscribe(names, on_assign=assigned)
-        heard = reported = begun
-        while self.records < wanted:
-            for m in self.consumer.consume(min(1000, wanted - self.records), 0.1):
-                if m.error() is not None:
-                    raise KlammError(f"cannot read {m.topic()}: {m.error().str()}")
-                self.records += 1
-                self.bytes += len(m.key() or b"") + len(m.value() or b"")
-                heard = self.clock()
-            now = self.clock()
-            if now - reported >= self.report_s:
-                self.report(self, now - begun)
-                reported = now
-            if now - heard > idle_s:
-                break
-        self.elapsed_s = self.clock() - begun
-        self.read_s = heard - begun if self.records else self.elapsed_s
-        self.joining_s = (joined[0] - begun) if joined else self.elapsed_s
+        reported = begun
+        try:
+            while self.records < wanted:
+                for m in self.consumer.consume(min(1000, wanted - self.records), 0.1):
+                    if m.error() is not None:
+                        raise KlammError(f"cannot read {m.topic()}: {m.error().str()}")
+                    self.records += 1
+                    self.bytes += len(m.key() or b"") + len(m.value() or b"")
+                    heard = self.clock()
+                self.check()
+                now = self.clock()
+                if now - reported >= self.report_s:
+                    self.report(self, now - begun)
+                    reported = now
+                if now - heard > idle_s:
+                    break
+        finally:
+            self.elapsed_s = self.clock() - begun
+            self.read_s = heard - begun if self.records else self.elapsed_s
+            self.joining_s = (joined[0] - begun) if joined else self.elapsed_s
         return self.records >= wanted
