@@ -92,6 +92,20 @@ def test_lag_in_every_format(run, group, filled):
     assert wide[0].split()[-2:] == ["LEADER-EPOCH", "STATE"]
 
 
+def test_lag_of_some_partitions_and_of_whole_topics(run, group, filled):
+    def lags(*words):
+        return [
+            (r["partition"], r["lag"]) for r in rows(run("group", "describe", group, *words, "-o", "json"))
+        ]
+
+    assert lags("--lagging") == [(0, 2)]
+    assert lags("--topic", f"{filled[:-2]}*", "--topic", "x") == [(0, 2), (1, 0)]
+    assert lags("--topic", "no-such*") == []
+    whole = rows(run("group", "describe", group, "--by-topic", "-o", "json"))
+    assert whole == [{"group": group, "topic": filled, "partitions": 2, "lag": 2, "state": "Empty"}]
+    assert "are for offsets" in run("group", "describe", group, "--members", "--by-topic", code=2).output
+
+
 def test_listing(run, group):
     assert {"group": group, "type": "Classic", "state": "Empty", "protocol_type": ""}.items() <= next(
         r for r in rows(run("group", "list", "-o", "json")) if r["group"] == group

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import struct
 import types
 
 import pytest
 import typer
+import yaml
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
-from support.broker import new_topic
+from support.broker import new_name, new_topic
 from support.klamm import klamm
 from support.schema_registry import SchemaRegistry
 
@@ -18,12 +23,13 @@ from klamm.cli.produce_options import Record, parse_template, template_records
 from klamm.records import formats
 from klamm.records.paths import parse
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.interrupts import Interrupts
 
 NUMBERS = {
     "short": st.integers(-(2**15), 2**15 - 1),
     "int": st.integers(-(2**31), 2**31 - 1),
     "long": st.integers(-(2**63), 2**63 - 1),
-    "double": st.floats(allow_nan=False),
+    "double": st.floats(allow_nan=False, allow_infinity=False),
 }
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.characters(exclude_categories=["Cs"]))),
@@ -37,7 +43,7 @@ JSON = st.recursive(
 @given(st.data(), st.sampled_from(formats.PLAIN))
 def test_what_is_written_in_a_format_is_read_in_it(data, name):
     if name == "float":
-        value = data.draw(st.floats(width=32, allow_nan=False))
+        value = data.draw(st.floats(width=32, allow_nan=False, allow_infinity=False))
     elif name in NUMBERS:
         value = data.draw(NUMBERS[name])
     elif name == "json":
@@ -58,6 +64,7 @@ def test_what_is_written_in_a_format_is_read_in_it(data, name):
     [
         ("short", b"99999"),
         ("int", b"x"),
+        ("float", b"1e40"),
         ("hex", b"xy"),
         ("base64", b"!"),
         ("json", b"{"),
@@ -163,6 +170,19 @@ def consume(broker, topic, *words, code=0):
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.parametrize(("number", "text"), [("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")])
+def test_numbers_that_json_does_not_have_are_text(number, text):
+    data = struct.pack(">d", float(number))
+    assert formats.decoder("double", is_key=False)("t", data) == text
+    assert formats.encode("double", text.encode()) == data
+
+
+def test_a_header_may_be_there_twice(broker):
+    topic = new_topic(broker, 1)
+    produce(broker, topic, "v\n", "-H", "a=1", "-H", "a=2", "-H", "b=3")
+    assert consume(broker, topic, "--from-beginning", "-f", r"%h\n") == "a=1,a=2,b=3\n"
+
+
 def test_records_are_chosen(broker):
     topic = new_topic(broker, 1)
     produce(broker, topic, 'k1|{"n": 1}\nk2|{"n": 2}\nk1|{"n": 3}\nk3|word\n', "-f", "%k|%v")
@@ -243,18 +263,86 @@ class _Refused:
 
     def __init__(self) -> None:
         error = types.SimpleNamespace(code=lambda: 30, str=lambda: "not authorized for the group")
-        refusal = types.SimpleNamespace(error=lambda: error, topic=lambda: None)
-        self.left = [[refusal], [types.SimpleNamespace(error=lambda: None)]]
+        place = {"topic": lambda: None, "partition": lambda: -1}
+        refusal = types.SimpleNamespace(error=lambda: error, **place)
+        self.left = [[refusal], [types.SimpleNamespace(error=lambda: None, **place)]]
 
     def consume(self, _room, _timeout):
         return self.left.pop(0)
 
 
 def test_a_consumer_without_a_group_of_its_own_needs_no_right_to_one(capsysbinary):
-    out = consuming._Printed(lambda _: b"a record\n", None, None, 1)
-    consuming._print_all(_Refused(), out, None, exit_at_end=False, in_group=False)
+    out, interrupts = consuming._Printed(lambda _: b"a record\n", None, None, 1), Interrupts()
+    consuming._print_all(_Refused(), out, None, interrupts, exit_at_end=False, in_group=False)
     assert capsysbinary.readouterr().out == b"a record\n"
+    out = consuming._Printed(bytes, None, None, 1)
     with pytest.raises(KlammError, match=r"^cannot read: not authorized for the group$"):
-        consuming._print_all(
-            _Refused(), consuming._Printed(bytes, None, None, 1), None, exit_at_end=False, in_group=True
+        consuming._print_all(_Refused(), out, None, interrupts, exit_at_end=False, in_group=True)
+
+
+def test_times_that_go_back_end_a_partition_once():
+    def message(offset, partition, ms):
+        return types.SimpleNamespace(
+            offset=lambda: offset, topic=lambda: "t", partition=lambda: partition, timestamp=lambda: (1, ms)
         )
+
+    out = consuming._Printed(lambda _: b"", None, ("time", 100), None)
+    found = [message(0, 0, 50), message(1, 0, 150), message(2, 0, 60), message(0, 1, 70)]
+    assert [out.take(m) for m in found] == [True, False, False, True]
+    assert out.ended == {("t", 0)}
+
+
+def test_an_offset_before_the_first_record_begins_there(broker):
+    topic = new_topic(broker, 1)
+    produce(broker, topic, "0\n1\n2\n3\n")
+    assert (
+        klamm("topic", "trim", topic, "--before-offset", "2", "--execute", "-b", broker.bootstrap).returncode
+        == 0
+    )
+    assert consume(broker, topic, "--from", "0") == "2\n3\n"
+    assert consume(broker, topic, "--offset", "1") == "2\n3\n"
+    assert consume(broker, topic, "--offset", "99") == ""
+
+
+def test_a_group_reads_again_what_was_not_printed(broker):
+    topic, group = new_topic(broker, 1), new_name("group")
+    produce(broker, topic, "1\n2\nno number\n4\n")
+    words = ("--from-beginning", "-g", group, "--value-format", "json")
+    assert "value of" in consume(broker, topic, *words, code=1)
+    assert consume(broker, topic, "-g", group) == "no number\n4\n"
+
+
+def test_topics_and_partitions_are_chosen(broker):
+    prefix = new_name()
+    one, two = (new_topic(broker, 3, name=f"{prefix}-{n}") for n in (1, 2))
+    produce(broker, one, "0:a\n1:b\n2:c\n", "-f", "%p:%v")
+    produce(broker, two, "0:d\n", "-f", "%p:%v")
+    shown = ("--from-beginning", "-f", r"%t %p %v\n")
+    found = consume(broker, f"{prefix}.*", "--regex", *shown, "-p", "0", "-p", "2").splitlines()
+    assert sorted(found) == [f"{one} 0 a", f"{one} 2 c", f"{two} 0 d"]
+    assert "no partition 7" in consume(broker, one, "-p", "0", "-p", "7", code=1)
+    assert "no topic matches" in consume(broker, "no-such.*", "--regex", code=1)
+    assert "is no regular expression" in consume(broker, "(", "--regex", code=2)
+    group = ("-g", new_name("group"), "--from-beginning", "-n", "4", "-f", r"%v\n")
+    assert sorted(consume(broker, f"{prefix}.*", "--regex", *group).split()) == ["a", "b", "c", "d"]
+
+
+def test_records_are_printed_in_every_format(broker):
+    topic = new_topic(broker, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    values = [b'say "hi", now', b"", None, b"\xff", b"two\nlines"]
+    for value in values:
+        producer.produce(topic, value, b"k", timestamp=1_700_000_000_000, headers=[("a", b"1"), ("b", None)])
+    assert producer.flush(60) == 0
+    every = ("--from-beginning", "-o")
+    expected = ['say "hi", now', "", None, {"base64": "/w=="}, "two\nlines"]
+    rows = [json.loads(line) for line in consume(broker, topic, *every, "json").splitlines()]
+    assert [r["value"] for r in rows] == expected
+    assert yaml.safe_load(consume(broker, topic, *every, "yaml")) == rows
+    text = consume(broker, topic, *every, "csv")
+    cells = list(csv.DictReader(io.StringIO(text)))
+    assert [c["value"] for c in cells] == ['say "hi", now', "", "", '{"base64": "/w=="}', "two\nlines"]
+    assert (',"",' in text, ",k,," in text) == (True, True)  # empty text, and null
+    assert json.loads(cells[0]["headers"]) == [["a", "1"], ["b", None]]
+    (first, *_) = consume(broker, topic, *every, "wide", "-n", "1").splitlines()
+    assert first == f'{topic}-0@0\t2023-11-14T22:13:20.000+00:00\tk\tsay "hi", now\ta=1,b=null'

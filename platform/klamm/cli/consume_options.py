@@ -21,12 +21,53 @@ _FORMATS = "raw, string, json, hex, base64, short, int, long, float, double; wit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The topics' partitions, and where to begin in them."""
+
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the first record.")] = (
+        False
+    )
+    offset: Annotated[
+        str | None,
+        typer.Option("--offset", help="start, end, an offset, -N (the last N), or @MS (a timestamp)."),
+    ] = None
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be given several times."),
+    ] = None
+    regex: Annotated[
+        bool, typer.Option("--regex", help="Topics are regular expressions for whole names.")
+    ] = False
+
+    def check(self, group: str | None, from_: str | None) -> None:
+        """Raise BadParameter for options that exclude each other."""
+        if self.from_beginning and self.offset:
+            raise typer.BadParameter("give --from-beginning or --offset, not both", param_hint="--offset")
+        if group and (self.offset or self.partition):
+            raise typer.BadParameter(
+                "a group chooses its offsets and partitions itself", param_hint="--group"
+            )
+        if from_ and (self.from_beginning or self.offset or group):
+            raise typer.BadParameter(
+                "give --from, or the other options for where to begin", param_hint="--from"
+            )
+
+    def begin(self, place: tuple[str, int] | None, *, to_end: bool) -> str:
+        """Return where to begin, in the words of --offset. A reader to an end begins at the start."""
+        if place is not None:
+            return f"@{place[1]}" if place[0] == "time" else str(place[1])
+        return self.offset or ("start" if self.from_beginning or to_end else "end")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """The choice of records to be printed."""
 
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="Begin at this offset, or at this time: ISO 8601 or @MS."),
+        typer.Option(
+            "--from", help="Begin at this offset, or at this time: ISO 8601, @MS, or 90m: 90 minutes ago."
+        ),
     ] = None
     to: Annotated[
         str | None,
@@ -47,7 +88,7 @@ class Chosen:
 
     def place(self, text: str | None) -> tuple[str, int] | None:
         """Return `offset` or `time` with the number. Raises ConfigError."""
-        from klamm.cli.topic_changes import parse_time
+        from klamm.cli.times import parse_time
 
         if text is None:
             return None

@@ -11,6 +11,7 @@ import typer
 from klamm.cli import group_offsets
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm.cli.group_scope import AllGroups, Groups, check_scope, group_names
 from klamm.cli.output import Format, FormatOption, print_rows
@@ -76,6 +77,18 @@ def describe(
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag (the default).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Who is in the group and reads what.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor and coordinator.")] = False,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            autocompletion=topic_names,
+            help="Only offsets in this topic, or in topics like this pattern (*, ?); may be repeated.",
+        ),
+    ] = None,
+    lagging: Annotated[bool, typer.Option("--lagging", help="Only partitions that have a lag.")] = False,
+    by_topic: Annotated[
+        bool, typer.Option("--by-topic", help="The lag of each topic, over all its partitions.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As -o wide: more columns.")] = False,
     watch: Annotated[
         float | None,
@@ -89,13 +102,20 @@ def describe(
     check_scope(groups, all_groups=all_groups)
     if offsets + members + state > 1:
         raise typer.BadParameter("give one of --offsets, --members and --state")
+    if (members or state) and (topics or lagging or by_topic):
+        raise typer.BadParameter("--topic, --lagging and --by-topic are for offsets")
     if verbose and output is Format.TABLE:
         output = Format.WIDE
     with reported():
+        from klamm.cli import group_rows
+
         what = "members" if members else "state" if state else "offsets"
-        columns, wide = _COLUMNS[what]
+        columns, wide = _COLUMNS["topics" if by_topic else what]
         while True:
             rows, problems = cluster.ask(lambda a: _described(a, groups, what=what))
+            if what == "offsets":
+                rows = group_rows.chosen(rows, topics, lagging=lagging)
+                rows = group_rows.by_topic(rows) if by_topic else rows
             if rows or not problems:
                 print_rows(rows, columns, output, wide=wide)
             if problems:
@@ -126,6 +146,7 @@ _COLUMNS: dict[str, tuple[list[str], list[str]]] = {
         ],
         ["leader_epoch", "state"],
     ),
+    "topics": (["group", "topic", "partitions", "lag"], ["state"]),
     "members": (
         ["group", "consumer_id", "host", "client_id", "partitions"],
         ["group_instance_id", "current_epoch", "assignment", "target_epoch", "target_assignment", "upgraded"],

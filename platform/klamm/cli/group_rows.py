@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from klamm.admin import streams_groups
@@ -73,6 +74,36 @@ async def _streams_rows(admin: Admin, group: StreamsGroup) -> list[Row]:
         }
         for p in await streams_groups.positions(admin, group)
     ]
+
+
+def chosen(rows: Sequence[Row], topics: Sequence[str] | None, *, lagging: bool) -> list[Row]:
+    """Return the rows of topics like these patterns (None: of all), and only those with a lag if `lagging`."""
+    return [
+        row
+        for row in rows
+        if (not topics or any(fnmatchcase(row["topic"] or "", t) for t in topics))
+        and (not lagging or row["lag"])
+    ]
+
+
+def by_topic(rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each topic of each group, with the sum of the lags that are known."""
+    result: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        whole = result.setdefault(
+            (row["group"], row["topic"]),
+            {
+                "group": row["group"],
+                "topic": row["topic"],
+                "partitions": 0,
+                "lag": None,
+                "state": row["state"],
+            },
+        )
+        whole["partitions"] += 1
+        if row["lag"] is not None:
+            whole["lag"] = (whole["lag"] or 0) + row["lag"]
+    return list(result.values())
 
 
 def member_rows(group: Group | StreamsGroup) -> list[Row]:

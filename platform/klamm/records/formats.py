@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -18,6 +19,8 @@ _REGISTRY: Final = {
     "jsonschema": ("klamm_plugins.converters.json_schema_registry", "JsonSchemaConverter"),
     "protobuf": ("klamm_plugins.converters.protobuf", "ProtobufConverter"),
 }
+_JAVA: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""Numbers that JSON does not have, as Java writes them."""
 PLAIN: Final = ("raw", "string", "json", "hex", "base64", *_NUMBERS)
 FORMATS: Final = (*PLAIN, *_REGISTRY)
 Decode = Callable[[str, bytes], Any]
@@ -57,12 +60,12 @@ def decoder(name: str, *, is_key: bool, registry: Mapping[str, str] | None = Non
     return _from_registry(name, is_key=is_key, registry=registry or {})
 
 
-def _number(name: str, data: bytes) -> int | float:
+def _number(name: str, data: bytes) -> int | float | str:
     size = struct.calcsize(_NUMBERS[name])
     if len(data) != size:
         raise ValueError(f"{name} has {size} bytes, not {len(data)}")
     number: int | float = struct.unpack(_NUMBERS[name], data)[0]
-    return number
+    return number if math.isfinite(number) else _JAVA[str(number)]
 
 
 def _from_registry(name: str, *, is_key: bool, registry: Mapping[str, str]) -> Decode:
@@ -134,5 +137,5 @@ def encode(name: str, text: bytes) -> bytes:
     number = float(text) if name in {"float", "double"} else int(text)
     try:
         return struct.pack(_NUMBERS[name], number)
-    except struct.error as e:
+    except (struct.error, OverflowError) as e:
         raise ValueError(f"{text.decode()} is no {name}: {e}") from None
