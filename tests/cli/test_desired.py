@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import types
 
 import pytest
 import yaml as pyyaml
@@ -16,7 +17,7 @@ from klamm.cli.apply import documents
 from klamm.cli.output import yaml
 from klamm.desired.document import as_document, merged, parse
 from klamm.desired.plan import Action, Change, plan
-from klamm.desired.reading import in_order
+from klamm.desired.reading import in_order, read_connectors, read_schemas
 from klamm.desired.state import KINDS, Reference, Schema, State, Topic, User
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError, KlammError
@@ -213,6 +214,36 @@ def test_secrets_of_connectors_are_not_in_the_plan():
     assert "db.password" not in change.said
 
 
+def test_referenced_schemas_come_first_and_go_last():
+    def schema(*subjects):
+        return Schema(
+            type="AVRO", schema="{}", references=tuple(Reference(s.upper(), s, 1) for s in subjects)
+        )
+
+    every = {"a": schema("z", "m"), "m": schema("z"), "z": schema(), "b": schema("b", "elsewhere")}
+    given = frozenset({"schemas"})
+    made = plan(State(), State(given=given, schemas=every))
+    assert [c.name for c in made] == ["z", "m", "a", "b"]
+    gone = plan(State(schemas=every), State(given=given), prune=given)
+    assert [c.name for c in gone] == ["b", "a", "m", "z"]
+
+
+def test_a_hidden_secret_is_no_secret_of_a_new_connector():
+    connectors = {"c": {"connector.class": "C", "db.password": "[hidden]"}}
+    with pytest.raises(KlammError, match=r"connector c: db\.password is \[hidden\]"):
+        plan(State(), State(given=frozenset({"connectors"}), connectors=connectors))
+    assert plan(State(connectors=connectors), State(given=frozenset({"connectors"}), connectors=connectors))
+
+
+@pytest.mark.parametrize("answer", [None, {"message": "no"}])
+def test_another_server_is_told_from_a_registry_and_a_worker(answer):
+    other = types.SimpleNamespace(call=lambda *_: answer)
+    with pytest.raises(KlammError, match="is that a schema registry"):
+        read_schemas(other)
+    with pytest.raises(KlammError, match="is that a Connect worker"):
+        read_connectors(other)
+
+
 # ---- against servers
 
 
@@ -260,6 +291,20 @@ def test_a_password_that_is_missing_is_found_before_anything_is_changed(broker, 
         [],
         ["topic,partitions,replicas"],
     )
+
+
+def test_a_setting_that_is_refused_leaves_no_new_partitions(broker, tmp_path):
+    file = tmp_path / "wanted.yaml"
+    words = ("apply", "-f", str(file), "-b", broker.bootstrap)
+    file.write_text("topics: {orders: {partitions: 1}}\n")
+    assert klamm(*words).returncode == 0
+    file.write_text("topics: {orders: {partitions: 3, configs: {retention.ms: soon}}}\n")
+    done = klamm(*words)
+    assert (done.returncode, "0 of 1 change done; then change topics orders: " in done.stderr) == (1, True)
+    (row,) = json.loads(
+        klamm("topic", "list", "--topic", "orders", "-o", "json", "-b", broker.bootstrap).stdout
+    )
+    assert row["partitions"] == 1
 
 
 def test_a_cluster_becomes_as_a_file_wants_it(broker, klamm_worker, tmp_path, monkeypatch):

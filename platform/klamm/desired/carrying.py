@@ -43,6 +43,17 @@ async def _topic(admin: Admin, change: Change) -> None:
             )
         case Action.CHANGE:
             if change.partitions is not None:
+                if (
+                    change.put or change.delete
+                ):  # a setting that is refused must not leave new partitions behind
+                    await alter_config(
+                        admin,
+                        Resource.TOPIC,
+                        change.name,
+                        put=change.put,
+                        delete=change.delete,
+                        validate_only=True,
+                    )
                 await create_partitions(admin, {change.name: change.partitions})
             if change.put or change.delete:
                 await alter_config(admin, Resource.TOPIC, change.name, put=change.put, delete=change.delete)
@@ -106,7 +117,9 @@ def _schema(registry: Api, change: Change) -> None:
     if "compatibility" in change.put:  # before the version that it may permit
         registry.call("PUT", f"/config/{subject}", {"compatibility": change.put["compatibility"]})
     if "schema" in change.put:
-        registry.call("POST", f"/subjects/{subject}/versions", schema_body(change.put["schema"]))
+        path = f"/subjects/{subject}/versions"
+        if registry.call("POST", path, schema_body(change.put["schema"])) is None:
+            raise KlammError(f"schema {change.name}: the registry does not know POST {path}")
 
 
 def _connector(worker: Api, change: Change) -> None:

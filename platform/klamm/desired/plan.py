@@ -73,11 +73,12 @@ def _things(
     compare: Callable[[Any, T | None, T], Change],
     *,
     prune: bool,
+    order: Callable[[Mapping[Any, T]], list[Any]] = lambda things: sorted(things, key=str),
 ) -> Iterator[Change]:
-    for name, thing in sorted(wanted.items(), key=lambda i: str(i[0])):
-        yield compare(name, current.get(name), thing)
+    for name in order(wanted):
+        yield compare(name, current.get(name), wanted[name])
     if prune:
-        for name in sorted(current.keys() - wanted.keys(), key=str):
+        for name in order({n: thing for n, thing in current.items() if n not in wanted}):
             yield Change(action=Action.DELETE, kind=kind, name=name, wanted=current[name])
 
 
@@ -226,7 +227,25 @@ def _schemas(current: State, wanted: State, prune: bool) -> list[Change]:
             action=action, kind="schemas", name=subject, said=", ".join(said), put=put, wanted=after
         )
 
-    return list(_things("schemas", current.schemas, wanted.schemas, compare, prune=prune))
+    return list(
+        _things("schemas", current.schemas, wanted.schemas, compare, prune=prune, order=_referenced_first)
+    )
+
+
+def _referenced_first(schemas: Mapping[str, Schema]) -> list[str]:
+    """Return subjects by name, but each behind those that it refers to: a registry wants these first."""
+    ordered: dict[str, None] = {}
+
+    def add(subject: str, above: frozenset[str]) -> None:
+        for reference in sorted(schemas[subject].references):
+            if reference.subject in schemas and reference.subject not in above | ordered.keys():
+                add(reference.subject, above | {reference.subject})
+        ordered[subject] = None
+
+    for subject in sorted(schemas):
+        if subject not in ordered:
+            add(subject, frozenset({subject}))
+    return list(ordered)
 
 
 def _connectors(current: State, wanted: State, prune: bool) -> list[Change]:
@@ -235,6 +254,12 @@ def _connectors(current: State, wanted: State, prune: bool) -> list[Change]:
         told = {k: after[k] if k in after and hides(v, after[k]) else v for k, v in there.items()}
         _, _, said = _settings(told, after, prune=True, shown=shown)
         if before is None:
+            hidden = sorted(k for k, v in after.items() if v == HIDDEN or has_hidden_login(v))
+            if hidden:
+                raise KlammError(
+                    f"connector {name}: {', '.join(hidden)} is {HIDDEN}, which stands for a secret in an export: give the"
+                    " secret, or a reference to it such as ${file:/etc/secrets.properties:password}"
+                )
             return Change(
                 action=Action.CREATE,
                 kind="connectors",

@@ -81,7 +81,7 @@ async def read_users(admin: Admin) -> dict[str, User]:
 def read_schemas(registry: Api, wanted: Mapping[str, Schema] | None = None) -> dict[str, Schema]:
     """Return the newest schemas of all subjects. One that the registry holds as the same as a wanted one is this."""
     schemas = {}
-    for subject in registry.call("GET", "/subjects"):
+    for subject in _listed(registry, "/subjects", "schema registry"):
         path = f"/subjects/{quote(subject, safe='')}"
         newest = registry.call("GET", f"{path}/versions/latest")
         if newest is None:
@@ -109,6 +109,14 @@ def read_schemas(registry: Api, wanted: Mapping[str, Schema] | None = None) -> d
     return schemas
 
 
+def _listed(api: Api, path: str, what: str) -> list[str]:
+    """Return the names that a server has at a path. Raises KlammError for another kind of server."""
+    names = api.call("GET", path)
+    if not isinstance(names, list):
+        raise KlammError(f"GET {path}: no list of names; is that a {what}?")
+    return names
+
+
 def schema_body(schema: Schema) -> dict[str, Any]:
     """Return a schema as the registry takes it."""
     body: dict[str, Any] = {"schema": schema.schema, "schemaType": schema.type}
@@ -120,9 +128,9 @@ def schema_body(schema: Schema) -> dict[str, Any]:
 def read_connectors(worker: Api) -> dict[str, dict[str, str]]:
     """Return the configurations of all connectors."""
     configs = {}
-    for name in worker.call("GET", "/connectors"):
+    for name in _listed(worker, "/connectors", "Connect worker"):
         config = worker.call("GET", f"/connectors/{quote(name, safe='')}/config")
         if config is None:
-            raise KlammError(f"connector {name} is gone meanwhile")
+            continue  # it went meanwhile
         configs[name] = {k: v for k, v in config.items() if k != "name"}
     return configs
