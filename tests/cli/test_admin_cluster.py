@@ -6,6 +6,8 @@ import json
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from support.broker import wait_until
 from support.kafka_broker import KafkaBroker
 from support.kafka_cluster import SecondNode
 from typer.testing import CliRunner
@@ -17,6 +19,13 @@ def call(address, *words, stdin=None):
     result = CliRunner().invoke(app, [*words, "-b", address, "-o", "json"], input=stdin)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def headless(address, topic):
+    partitions = (
+        AdminClient({"bootstrap.servers": address}).list_topics(topic, timeout=60).topics[topic].partitions
+    )
+    return any(p.leader < 0 for p in partitions.values())
 
 
 @pytest.mark.usefixtures("apache_kafka")
@@ -70,7 +79,12 @@ def test_every_broker_is_asked_what_it_alone_knows(tmp_path):
         assert {r["entity_name"] for r in call(first.address, "config", "describe", "--entity-type", "brokers", "--all")} == {
             "1", "2", "(default)",
         }  # fmt: skip
+        made = ["kafka-topics", "--bootstrap-server", first.address, "--create", "--topic", "halved"]
+        assert CliRunner().invoke(app, [*made, "--replica-assignment", "1,2"]).exit_code == 0
         second.kill()
+        wait_until(lambda: headless(first.address, "halved"), "a partition without leader", timeout_s=120)
+        halves = call(first.address, "topic", "describe", "halved")
+        assert [(r["leader"], r["end_offset"]) for r in halves] == [(1, 0), (None, None)]
         # the leaders of partitions 1 and 3 are looked for until there are new ones
         found = call(first.address, "offsets", "t", "--timeout", "60")
         assert [(r["partition"], r["offset"]) for r in found] == expected

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker import new_name, new_topic
-from support.klamm import klamm
+from support.klamm import KLAMM, klamm
 
-from klamm.cli import topic_changes
 from klamm.cli.saved_contexts import Contexts
-from klamm.topics.analysis import BUCKETS_MAX, KEYS_MAX, TOP, Analysis, Sizes
+from klamm.cli.times import parse_time
+from klamm.topics.analysis import BUCKETS_MAX, KEY_BYTES_MAX, KEYS_MAX, TOP, Analysis, Sizes
 from klamm_base.errors import ConfigError
 
 RECORDS = st.tuples(
@@ -62,19 +63,38 @@ def test_memory_is_bounded():
     found = analysed([(0, 0, str(n).encode(), b"") for n in range(KEYS_MAX + 5)])
     assert len(found.keys) == KEYS_MAX
     assert found.facts()["distinct_keys"] == f"more than {KEYS_MAX}"
+    found = analysed(
+        [(0, 0, b"%d" % (n % 2) + bytes(KEY_BYTES_MAX // 3), b"") for n in range(4)]
+        + [(0, 0, bytes(KEY_BYTES_MAX), b"")]
+    )
+    assert (sorted(found.keys.values()), found.other_keys) == ([2, 2], 1)
 
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("0", 0), ("1970-01-01T00:00:01", 1000), ("1970-01-01T01:00:00+01:00", 0), ("1970-01-02", 86_400_000)],
+    [
+        ("0", 0),
+        ("1970-01-01T00:00:01", 1000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-02", 86_400_000),
+        ("2026-03-01T00:00:00.001", 1_772_323_200_001),
+        ("1969-12-31T23:59:59.999", 0),  # -1 and -2 are special times of brokers
+    ],
 )
 def test_times(text, ms):
-    assert topic_changes.parse_time(text) == ms
+    assert parse_time(text) == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("90m", 5_400_000), ("1d", 86_400_000), ("5s", 5_000), ("2h", 7_200_000)]
+)
+def test_times_ago(text, ms):
+    assert abs(time.time() * 1000 - parse_time(text) - ms) < 60_000
 
 
 def test_no_time_is_refused():
     with pytest.raises(ConfigError, match="'noon' is no time"):
-        topic_changes.parse_time("noon")
+        parse_time("noon")
 
 
 # ---- at a broker
@@ -198,3 +218,33 @@ def test_a_topic_is_edited(broker, topic, tmp_path):
 def test_partitions_are_added(broker, topic):
     assert run(broker, "add-partitions", topic, "-p", "3") == f"{topic} has 3 partitions now (2 before)\n"
     assert "never removed" in run(broker, "add-partitions", topic, "-p", "2", code=1)
+
+
+def test_what_worked_is_said_beside_what_did_not(broker, topic):
+    new, other = new_name(), new_name()
+    done = klamm("topic", "create", topic, new, "-b", broker.bootstrap)
+    assert (done.returncode, done.stdout) == (1, f"created {new}\n")
+    assert done.stderr.startswith(f"klamm: cannot create {topic}: ")
+    done = klamm("topic", "delete", new, other, "-b", broker.bootstrap)
+    assert (done.returncode, done.stdout) == (1, f"deleted {new}\n")
+    assert done.stderr == f"klamm: no topic {other} at {broker.bootstrap}\n"
+
+
+def test_a_pattern_spares_names_with_an_underscore_in_front(broker):
+    prefix = new_name()
+    names = [new_topic(broker, name=f"{underscore}{prefix}") for underscore in ("", "__")]
+    assert run(broker, "delete", "--regex", f".*{prefix}") == f"deleted {names[0]}\n"
+    assert run(broker, "delete", "--regex", f"_.*{prefix}") == f"deleted {names[1]}\n"
+
+
+def test_what_others_changed_meanwhile_is_not_undone(broker, topic, tmp_path):
+    alter = ["config", "alter", "--entity-type", "topics", "--entity-name", topic, "-b", broker.bootstrap]
+    editor = tmp_path / "edit.sh"
+    editor.write_text(
+        f"{KLAMM} {' '.join(alter)} --add-config retention.ms=5 >/dev/null\n"
+        "printf '    configs:\\n      max.message.bytes: 7000\\n' >> \"$1\"\n"
+    )
+    said = run(broker, "edit", topic, "--execute", code=1, EDITOR=f"sh {editor}", VISUAL="")
+    assert "was changed by others meanwhile: nothing is changed" in said
+    (row, *_) = json.loads(run(broker, "describe", topic, "-o", "json"))
+    assert row["configs"] == {"retention.ms": "5"}

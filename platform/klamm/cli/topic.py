@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import sys
+from collections import Counter
 from typing import Annotated, Any
 
 import typer
 
 from klamm.cli import topic_changes, topic_records
 from klamm.cli.cluster import Cluster, kafka_error
-from klamm.cli.common import REQUEST_S, pairs, reported
+from klamm.cli.common import REQUEST_S, fail, pairs, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
@@ -27,19 +29,33 @@ def _admin(cluster: Cluster) -> Any:
     return cluster.open(AdminClient, cluster.config("admin"))
 
 
-def _settle(futures: dict[Any, Any], doing: str) -> dict[Any, Any]:
-    """Wait for every answer; all failures are said together, after what worked was done."""
+def _settle(futures: dict[Any, Any], doing: str) -> tuple[dict[Any, Any], list[str]]:
+    """Wait for every answer. Returns those that came, and a sentence for each failure."""
     from confluent_kafka import KafkaException
 
     results, problems = {}, []
-    for name, future in futures.items():
+    for thing, future in futures.items():
         try:
-            results[name] = future.result(REQUEST_S)
+            results[thing] = future.result(REQUEST_S)
         except KafkaException as e:
-            problems.append(str(kafka_error(e, f"cannot {doing} {getattr(name, 'name', name)}")))
+            problems.append(str(kafka_error(e, f"cannot {doing} {_title(thing)}")))
+        except TimeoutError:
+            problems.append(f"cannot {doing} {_title(thing)}: no answer after {REQUEST_S:g} s")
+    return results, problems
+
+
+def _title(thing: Any) -> str:
+    """Return a topic, a partition or a resource in words."""
+    if isinstance(thing, str):
+        return thing
+    return f"{thing.topic}-{thing.partition}" if hasattr(thing, "partition") else str(thing.name)
+
+
+def _finish(problems: list[str]) -> None:
+    """End with the problems, once what worked was said."""
     if problems:
-        raise KlammError("; ".join(problems))
-    return results
+        sys.stdout.flush()
+        fail("; ".join(problems))
 
 
 @app.command("list")
@@ -96,11 +112,11 @@ def create(
         todo = [n for n in names if not (if_not_exists and n in existing)]
         for name in set(names) - set(todo):
             typer.echo(f"{name} exists")
-        if todo:
-            new = [NewTopic(n, partitions, replication_factor, config=settings) for n in todo]
-            _settle(admin.create_topics(new), "create")
-        for name in todo:
+        new = [NewTopic(n, partitions, replication_factor, config=settings) for n in dict.fromkeys(todo)]
+        done, problems = _settle(admin.create_topics(new), "create") if new else ({}, [])
+        for name in done:
             typer.echo(f"created {name}")
+        _finish(problems)
 
 
 @app.command()
@@ -119,67 +135,78 @@ def describe(
         absent = [n for n in names or [] if n not in topics]
         if absent:
             raise KlammError(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
-        chosen = sorted(names or topics)
-        offsets = _offsets(admin, {n: list(topics[n].partitions) for n in chosen})
+        chosen = sorted(set(names or topics))
+        led = [
+            (n, p.id) for n in chosen for p in topics[n].partitions.values() if p.leader >= 0
+        ]  # the others answer nothing, and are why people look
+        offsets, problems = _offsets(admin, led)
+        configs, more = _overrides(admin, chosen)
         rows = [
             {
                 "topic": name,
                 "partition": p.id,
-                "leader": p.leader,
+                "leader": p.leader if p.leader >= 0 else None,
                 "replicas": p.replicas,
                 "isr": p.isrs,
-                "start_offset": offsets[name, p.id][0],
-                "end_offset": offsets[name, p.id][1],
+                "start_offset": offsets[0].get((name, p.id)),
+                "end_offset": offsets[1].get((name, p.id)),
             }
             for name in chosen
             for p in sorted(topics[name].partitions.values(), key=lambda p: p.id)
         ]
-        _print_described(rows, _overrides(admin, chosen), output)
+        _print_described(rows, configs, output)
+        _finish(problems + more)
 
 
 def _print_described(rows: list[dict[str, Any]], configs: dict[str, dict[str, str]], output: Format) -> None:
     if output not in (Format.TABLE, Format.WIDE):
         for row in rows:
-            row["configs"] = configs[row["topic"]]
+            row["configs"] = configs.get(row["topic"])
     else:
+        numbers = Counter(row["topic"] for row in rows)
         for name, settings in configs.items():
             shown = ",".join(f"{k}={v}" for k, v in sorted(settings.items())) or "-"
-            typer.echo(f"{name}  partitions={sum(r['topic'] == name for r in rows)}  configs={shown}")
+            typer.echo(f"{name}  partitions={numbers[name]}  configs={shown}")
     print_rows(
         rows, ["topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset"], output
     )
 
 
-def _offsets(admin: Any, partitions: dict[str, list[int]]) -> dict[tuple[str, int], tuple[int, int]]:
+Found = dict[tuple[str, int], int]
+
+
+def _offsets(admin: Any, partitions: list[tuple[str, int]]) -> tuple[tuple[Found, Found], list[str]]:
+    """Return the first and the next offset of each partition that tells them, and what went wrong."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     spec_of: Any = OffsetSpec  # its factories are not annotated
-    wanted = [TopicPartition(t, p) for t, ids in partitions.items() for p in ids]
+    wanted = [TopicPartition(t, p) for t, p in partitions]
     if not wanted:
-        return {}
-    found = [
-        {
-            (tp.topic, tp.partition): r.offset
-            for tp, r in _settle(admin.list_offsets(dict.fromkeys(wanted, spec)), "list offsets of").items()
-        }
-        for spec in (spec_of.earliest(), spec_of.latest())
-    ]
-    return {key: (found[0][key], found[1][key]) for key in found[0]}
+        return ({}, {}), []
+    starts, problems = _settle(
+        admin.list_offsets(dict.fromkeys(wanted, spec_of.earliest())), "list offsets of"
+    )
+    ends, more = _settle(admin.list_offsets(dict.fromkeys(wanted, spec_of.latest())), "list offsets of")
+
+    def by_place(found: dict[Any, Any]) -> Found:
+        return {(tp.topic, tp.partition): r.offset for tp, r in found.items()}
+
+    return (by_place(starts), by_place(ends)), list(dict.fromkeys(problems + more))
 
 
-def _overrides(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
+def _overrides(admin: Any, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Return the topics' own settings, where they are told, and what went wrong."""
     from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
     if not names:
-        return {}
+        return {}, []
     asked = [ConfigResource(ResourceType.TOPIC, n) for n in names]
+    found, problems = _settle(admin.describe_configs(asked), "read the settings of")
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {
-        resource.name: {
-            e.name: e.value for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        }
-        for resource, entries in _settle(admin.describe_configs(asked), "describe").items()
-    }
+        r.name: {e.name: e.value for e in entries.values() if e.source == own} for r, entries in found.items()
+    }, problems
 
 
 @app.command()
@@ -187,7 +214,12 @@ def delete(
     cluster: Cluster,
     names: Names,
     regex: Annotated[
-        bool, typer.Option("--regex", help="Names are regular expressions for whole names.")
+        bool,
+        typer.Option(
+            "--regex",
+            help="Names are regular expressions for whole names. One without an underscore at its beginning spares topics"
+            " that have one there, such as __consumer_offsets.",
+        ),
     ] = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
@@ -199,13 +231,13 @@ def delete(
         existing = cluster.metadata(admin).topics
         chosen = _matching(names, existing) if regex else list(dict.fromkeys(names))
         todo = [n for n in chosen if n in existing]
-        if todo:
-            _settle(admin.delete_topics(todo), "delete")
-        for name in todo:
+        done, problems = _settle(admin.delete_topics(todo), "delete") if todo else ({}, [])
+        for name in done:
             typer.echo(f"deleted {name}")
         absent = [n for n in chosen if n not in existing]
         if absent and not if_exists:
-            raise KlammError(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
+            problems.append(f"no topic {', '.join(absent)} at {cluster.bootstrap}")
+        _finish(problems)
 
 
 def _matching(patterns: list[str], existing: Any) -> list[str]:
@@ -213,7 +245,11 @@ def _matching(patterns: list[str], existing: Any) -> list[str]:
         compiled = [re.compile(p) for p in patterns]
     except re.error as e:
         raise typer.BadParameter(f"{e.pattern!r} is no regular expression: {e}", param_hint="TOPIC") from None
-    return sorted(n for n in existing if any(c.fullmatch(n) for c in compiled))
+    return sorted(
+        n
+        for n in existing
+        if any(c.fullmatch(n) and (n[0] != "_" or c.pattern.startswith("_")) for c in compiled)
+    )
 
 
 topic_changes.register(app)

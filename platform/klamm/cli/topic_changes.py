@@ -14,6 +14,7 @@ from klamm.cli.common import fail, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.target import Target
+from klamm.cli.times import parse_time
 from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def trim(
     ] = None,
     before_time: Annotated[
         str | None,
-        typer.Option("--before-time", help="Delete what is before this time: ISO 8601, or ms since 1970."),
+        typer.Option(
+            "--before-time",
+            help="Delete what is before this time: ISO 8601, ms since 1970, or 7d: 7 days ago.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Delete all records of now.")] = False,
     partitions: Annotated[
@@ -139,21 +143,6 @@ async def _trim_plan(
     return rows, targets
 
 
-def parse_time(text: str) -> int:
-    """Return a time in ms since 1970. Raises ConfigError."""
-    from datetime import UTC, datetime
-
-    if text.isdecimal():
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is no time: write 2026-03-01T12:00:00 (UTC), with Z or +01:00, or ms"
-        ) from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
 # ---- clone and edit
 
 
@@ -207,6 +196,10 @@ def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> 
         wanted = parse(document, "what was edited")
         if set(wanted.topics) != {topic} or wanted.given != {"topics"}:
             raise ConfigError(f"what was edited must be about topic {topic}, and nothing else")
+        if cluster.ask(lambda admin: read_topics(admin, [topic])) != found:
+            raise KlammError(
+                f"topic {topic} was changed by others meanwhile: nothing is changed; edit it again"
+            )
         _finish(cluster, _planned(cluster, wanted.topics, prune=True), execute=execute)
 
 

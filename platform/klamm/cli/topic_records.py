@@ -5,30 +5,38 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from klamm.cli.cluster import AdminCluster, kafka_error
-from klamm.cli.common import counted, reported
+from klamm.cli.cluster import AdminCluster, Cluster, kafka_error
+from klamm.cli.common import EXIT_FAILED, counted, fail, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.target import Target
-from klamm.cli.topic_changes import parse_time
+from klamm.cli.topic_reading import Records, records_of
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupted, Interrupts
 
 if TYPE_CHECKING:
+    from klamm.admin.client import Admin
     from klamm.topics.analysis import Analysis
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The topic's name.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="Begin at this time: ISO 8601, or ms since 1970. Default: the start."),
+    typer.Option(
+        "--from",
+        help="Begin at this time: ISO 8601, ms since 1970, or 90m: 90 minutes ago. Default: the start.",
+    ),
 ]
 Last = Annotated[int | None, typer.Option("--last", min=1, help="Only the last N records of each partition.")]
 FLUSH_S: Final = 60.0
-IDLE_S: Final = 30.0
+_LARGEST: Final = 100 * 1024 * 1024
+"""Bytes of a record that is tried: the target decides, not the client."""
+_QUEUE_KB: Final = 256 * 1024
+"""Memory for records that the target has not taken yet; room for the largest."""
 
 
 def analyse(
@@ -40,32 +48,39 @@ def analyse(
 ) -> None:
     """Read a topic and tell its sizes, keys and rates.
 
-    Reads what is there when the command begins. Memory stays small: after 100,000 different keys, further ones are not
-    told apart.
+    Reads what is there when the command begins. Memory stays small: after 100,000 different keys, or 64 MB of them, further ones are not
+    told apart. Ctrl-C ends it with the figures up to then.
     """
-    with reported():
+    with reported(), Interrupts() as interrupts:
         from klamm.topics.analysis import Analysis
 
-        found = Analysis()
+        found, whole = Analysis(), True
         progress = _Progress()
-        for m in records_of(cluster, topic, from_, last):
-            found.add(
-                m.partition(),
-                m.offset(),
-                m.timestamp()[1],
-                key=m.key(),
-                value=m.value(),
-                headers=m.headers() or (),
-            )
-            progress.step(found.records)
-        progress.clear()
-        stored = None if from_ or last else _stored(cluster, topic)
+        with records_of(cluster, topic, from_, last) as records:
+            records.check = interrupts.check
+            try:
+                for m in records:
+                    found.add(
+                        m.partition(),
+                        m.offset(),
+                        m.timestamp()[1],
+                        key=m.key(),
+                        value=m.value(),
+                        headers=m.headers() or (),
+                    )
+                    progress.step(found.records)
+            except Interrupted:
+                whole = False
+            finally:
+                progress.clear()
+        stored = _stored(cluster, topic) if whole and not (from_ or last) else None
         _print(found, stored, output)
+        if not whole:
+            fail("ended before all records were read", interrupts.code)
 
 
-def _stored(cluster: AdminCluster, topic: str) -> int:
-    """Return the bytes of one copy of a topic on disk."""
-    from klamm.admin.client import Admin
+def _stored(cluster: AdminCluster, topic: str) -> int | None:
+    """Return the bytes of one copy of a topic on disk; None, and why, where brokers do not tell them."""
     from klamm.admin.records import describe_log_dirs
 
     async def ask(admin: Admin) -> int:
@@ -76,7 +91,11 @@ def _stored(cluster: AdminCluster, topic: str) -> int:
                     sizes[r.partition] = max(sizes.get(r.partition, 0), r.size)
         return sum(sizes.values())
 
-    return cluster.ask(ask)
+    try:
+        return cluster.ask(ask)
+    except KlammError as e:
+        typer.echo(f"klamm: the bytes on disk are not known: {e}", err=True)
+        return None
 
 
 def _print(found: Analysis, stored: int | None, output: Format) -> None:
@@ -127,35 +146,61 @@ def copy(
     """Copy a topic's records to another topic.
 
     It may be on another cluster. Keys, values, headers and timestamps stay; offsets do not. Copies what is there when it begins, committed
-    transactions only.
+    transactions only: of a partition with an open transaction what is before it, and says so.
     """
-    with reported():
-        from confluent_kafka import KafkaException, Producer
-
-        place = target.cluster(cluster)
-        if place == cluster and to == topic:
-            raise KlammError("a topic is not copied to itself")
-        settings = place.config("producer") | {
-            "acks": "all", "enable.idempotence": True, "compression.type": compression, "linger.ms": 20,
-        }  # fmt: skip
-        producer = place.open(Producer, settings)
-        there = place.metadata(producer).topics
-        if to not in there:
-            raise KlammError(
-                f"no topic {to} at {place.bootstrap}; `klamm topic clone {topic} {to}` makes one like it"
+    with reported(), Interrupts() as interrupts:
+        with records_of(cluster, topic, from_, last, committed=True) as records:
+            sender = _opened(target.cluster(cluster), to, records, keep_partitions, compression)
+            problem, code = _copied(records, sender, interrupts)
+        if problem is not None:
+            fail(f"{counted(sender.acknowledged, 'record')} copied, then {problem}", code)
+        for p, at in records.unread.items():
+            typer.echo(
+                f"klamm: {topic}-{p} was copied up to offset {at}: a transaction is open there", err=True
             )
-        sender = _Sender(producer, to, len(there[to].partitions) if keep_partitions else None)
-        progress = _Progress()
-        try:
-            for m in records_of(cluster, topic, from_, last, committed=True):
-                sender.send(m)
-                progress.step(sender.sent)
-        except KafkaException as e:
-            raise kafka_error(e, f"cannot copy to {to}") from None
-        finally:
-            progress.clear()
-        sender.finish()
         typer.echo(f"{counted(sender.acknowledged, 'record')} copied from {topic} to {to}")
+
+
+def _opened(place: Cluster, to: str, records: Records, keep_partitions: bool, compression: str) -> _Sender:
+    """Return what sends to a topic. Raises KlammError for one that is not there, or is the one that is read."""
+    from confluent_kafka import Producer
+
+    settings = place.config("producer") | {
+        "acks": "all", "enable.idempotence": True, "compression.type": compression, "linger.ms": 20,
+        "message.max.bytes": _LARGEST, "queue.buffering.max.kbytes": _QUEUE_KB,
+    }  # fmt: skip
+    producer = place.open(Producer, settings)
+    there = place.metadata(producer)
+    if to == records.topic and there.cluster_id == records.cluster_id:
+        raise KlammError("a topic is not copied to itself")
+    if to not in there.topics:
+        raise KlammError(
+            f"no topic {to} at {place.bootstrap}; `klamm topic clone {records.topic} {to}` makes one like it"
+        )
+    return _Sender(producer, to, len(there.topics[to].partitions) if keep_partitions else None)
+
+
+def _copied(records: Records, sender: _Sender, interrupts: Interrupts) -> tuple[str | None, int]:
+    """Send all records, and wait for those that were sent. Returns what went wrong, and the exit code for it."""
+    from confluent_kafka import KafkaException
+
+    progress = _Progress()
+    records.check = interrupts.check
+    problem, code = None, EXIT_FAILED
+    try:
+        for m in records:
+            interrupts.check()
+            sender.send(m)
+            progress.step(sender.sent)
+    except KafkaException as e:
+        problem = str(kafka_error(e, f"cannot write to {sender.topic}"))
+    except KlammError as e:
+        problem = str(e)
+        code = e.code if isinstance(e, Interrupted) else EXIT_FAILED
+    finally:
+        progress.clear()
+    late = sender.finish(interrupts)
+    return problem or late, code
 
 
 class _Sender:
@@ -163,7 +208,7 @@ class _Sender:
 
     def __init__(self, producer: Any, topic: str, partitions: int | None) -> None:
         self._producer = producer
-        self._topic = topic
+        self.topic = topic
         self._partitions = partitions
         self.sent = 0
         self.acknowledged = 0
@@ -178,18 +223,18 @@ class _Sender:
     def send(self, m: Any) -> None:
         """Send a copy of a record. Raises KlammError where an earlier one failed, or its partition is not there."""
         if self._problem is not None:
-            self._fail()
+            raise KlammError(self._problem)
         partition = -1
         if self._partitions is not None:
             partition = m.partition()
             if partition >= self._partitions:
                 raise KlammError(
-                    f"{self._topic} has {self._partitions} partitions and none of number {partition}: give --by-key"
+                    f"{self.topic} has {self._partitions} partitions and none of number {partition}: give --by-key"
                 )
         while True:
             try:
                 self._producer.produce(
-                    self._topic, m.value(), m.key(), partition, on_delivery=self._delivered,
+                    self.topic, m.value(), m.key(), partition, on_delivery=self._delivered,
                     timestamp=max(m.timestamp()[1], 0), headers=m.headers() or [],
                 )  # fmt: skip
                 break
@@ -198,81 +243,12 @@ class _Sender:
         self.sent += 1
         self._producer.poll(0)
 
-    def finish(self) -> None:
-        """Wait for all acknowledgements. Raises KlammError."""
-        left = self._producer.flush(FLUSH_S)
+    def finish(self, interrupts: Interrupts) -> str | None:
+        """Wait for all acknowledgements. Returns what went wrong."""
+        left = interrupts.flush(self._producer, FLUSH_S)
         if left and self._problem is None:
-            self._problem = f"no answer after {FLUSH_S:g} s about {counted(left, 'record')}"
-        if self._problem is not None:
-            self._fail()
-
-    def _fail(self) -> None:
-        raise KlammError(f"{counted(self.acknowledged, 'record')} copied, then {self._problem}")
-
-
-def records_of(
-    cluster: AdminCluster, topic: str, from_: str | None, last: int | None, *, committed: bool = False
-) -> Iterator[Any]:
-    """Yield a topic's records of now, up to its ends of now. Raises KlammError."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-    if from_ is not None and last is not None:
-        raise KlammError("--from and --last: give one of them")
-    at_ms = None if from_ is None else parse_time(from_)
-    consumer = cluster.open(
-        Consumer,
-        cluster.config("consumer")
-        | {
-            "group.id": "klamm-topic",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-        },
-    )
-    try:
-        found = cluster.metadata(consumer).topics
-        if topic not in found:
-            raise KlammError(f"no topic {topic} at {cluster.bootstrap}")
-        ends: dict[int, int] = {}
-        places = []
-        for p in sorted(found[topic].partitions):
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), 10)
-            start = low if last is None else max(low, high - last)
-            if at_ms is not None:
-                (there,) = consumer.offsets_for_times([TopicPartition(topic, p, at_ms)], 10)
-                start = there.offset if there.offset >= 0 else high
-            if start < high:
-                ends[p] = high
-                places.append(TopicPartition(topic, p, start))
-        consumer.assign(places)
-        yield from _until(consumer, topic, ends)
-    except KafkaException as e:
-        raise kafka_error(e, f"cannot read {topic}") from None
-    finally:
-        consumer.close()
-
-
-def _until(consumer: Any, topic: str, ends: dict[int, int]) -> Iterator[Any]:
-    """Yield records before these ends; ends when each partition has reached its own."""
-    from confluent_kafka import KafkaError
-
-    open_ = dict(ends)
-    heard = time.monotonic()
-    while open_:
-        for m in consumer.consume(1000, 0.5):
-            heard = time.monotonic()
-            error = m.error()
-            if error is None:
-                if m.partition() in open_ and m.offset() < open_[m.partition()]:
-                    yield m
-                if m.offset() + 1 >= ends[m.partition()]:
-                    open_.pop(m.partition(), None)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                open_.pop(m.partition(), None)
-            else:
-                raise KlammError(f"cannot read {topic}: {error.str()}")
-        if time.monotonic() - heard > IDLE_S:
-            raise KlammError(f"cannot read {topic}: nothing came for {IDLE_S:g} s")
+            self._problem = f"no answer about {counted(left, 'record')}"
+        return self._problem
 
 
 class _Progress:

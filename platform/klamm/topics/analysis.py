@@ -11,6 +11,8 @@ from typing import Any, Final
 
 KEYS_MAX: Final = 100_000
 """Keys that are counted one by one; later keys count as others."""
+KEY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Their bytes together, at most."""
 BUCKETS_MAX: Final = 20
 TOP: Final = 10
 
@@ -48,6 +50,8 @@ class Analysis:
     partitions: Counter[int] = field(default_factory=Counter)
     partition_bytes: Counter[int] = field(default_factory=Counter)
     keys: Counter[bytes] = field(default_factory=Counter)
+    kept_bytes: int = 0
+    """The bytes of `keys`."""
     other_keys: int = 0
     null_keys: int = 0
     tombstones: int = 0
@@ -76,8 +80,11 @@ class Analysis:
             self.null_keys += 1
         else:
             self.key_sizes.add(len(key))
-            if key in self.keys or len(self.keys) < KEYS_MAX:
+            if key in self.keys:
                 self.keys[key] += 1
+            elif len(self.keys) < KEYS_MAX and self.kept_bytes + len(key) <= KEY_BYTES_MAX:
+                self.keys[key] = 1
+                self.kept_bytes += len(key)
             else:
                 self.other_keys += 1
         if value is None:
