@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.mail import MailServer
 
 from klamm.admin.model import TopicPartition
 from klamm.lag import sending
@@ -139,6 +142,71 @@ async def test_what_cannot_be_sent_waits(monkeypatch, ended_first):
         assert [n.opened for n in slow.sent] == [True, False]
     assert [n.opened for n in done][-1:] == [False]
     running.cancel()
+
+
+async def test_a_notice_that_is_never_taken_keeps_no_other_waiting(monkeypatch):
+    monkeypatch.setattr(sending, "FIRST_S", 0.001)
+    monkeypatch.setattr(sending, "LONGEST_S", 0.002)
+    settings = parse(
+        Properties({"notifier.n.class-name": "command", "notifier.n.command-open": "x"})
+    ).notifiers[0]
+    taken: list[str] = []
+
+    class Picky:
+        async def send(self, notice: Notice) -> None:
+            await asyncio.sleep(0)
+            if notice.status.group == "bad":
+                raise sending.NotSent("400")
+            taken.append(notice.status.group)
+
+    notifier = sending.Notifier(settings, lambda _: None)
+    notifier._sender = Picky()
+    incidents = Incidents([settings.rules])
+    running = asyncio.create_task(notifier.run())
+    for name in ("bad", "a", "b"):
+        notifier.put(*incidents.seen(group(Status.ERR, name=name), 0))
+    await settle()
+    assert taken == ["a", "b"]
+    assert notifier.counts["open", "failed"] > 1, "it is tried again"
+    running.cancel()
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_groups_name_may_be_anything(tmp_path):
+    said = tmp_path / "said"
+    with MailServer() as mail:
+        props = {
+            "notifier.m.class-name": "email", "notifier.m.server": "127.0.0.1", "notifier.m.port": str(mail.port),
+            "notifier.m.from": "lag@example.org", "notifier.m.to": "ops@example.org", "notifier.s.class-name": "command",
+            "notifier.s.command-open": f'printf %s "$KLAMM_LAG_GROUP" > {said}',
+        }  # fmt: skip
+        for settings in parse(Properties(props)).notifiers:
+            incidents = Incidents([settings.rules])
+            (notice,) = incidents.seen(group(Status.ERR, name="a\nBcc: x@example.org\0"), 0)
+            await sending._sender(settings).send(notice)
+    assert mail.letters[0]["Subject"] == "[ERR] lag of a Bcc: x@example.org  (c)"
+    assert mail.letters[0]["Bcc"] is None
+    assert said.read_text() == "a\nBcc: x@example.org "
+
+
+def test_what_could_not_be_kept_is_kept_later(tmp_path):
+    history = History(tmp_path, retention_ms=1000, rows_max=1000)
+    state = ClusterState("c", Judging())
+    state.look(TP, 10, 0)
+    state.commit("g", TP, 7, at_ms=0, order=0, now_ms=0)
+    with closing(sqlite3.connect(tmp_path / "lag.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(KlammError, match="locked"):
+            history.save([(state, {})], [group(Status.OK)], 5)
+    history.save([(state, {})], [group(Status.OK)], 6)
+    again = ClusterState("c", Judging())
+    history.restore(again)
+    assert [c.offset for c in again.window("g", TP)] == [7]
+    assert [row["at"] for row in history.course("c", "g", 0, 9)] == [6]
+    history._db.execute("UPDATE windows SET commits='[['")
+    with pytest.raises(KlammError, match=r"lag\.sqlite cannot be read.*move it away"):
+        history.restore(again)
+    history.close()
 
 
 async def test_errors_name_no_secret_of_a_webhook():

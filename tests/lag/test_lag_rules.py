@@ -214,3 +214,34 @@ def test_time_lag_is_the_age_of_the_record_where_it_is_known():
     assert not list(state.behind())
     state.commit("g", TP, 100, at_ms=11_000, order=2, now_ms=11_000)
     assert state.status("g", 20_000).time_lag_ms == 0
+
+
+def test_each_group_has_the_time_of_its_own_next_record():
+    state = ClusterState("c", Judging())
+    state.look(TP, 100, 0)
+    for n, offset in enumerate((10, 20)):
+        state.commit(f"g{n}", TP, offset, at_ms=0, order=n, now_ms=0)
+    assert sorted(state.behind()) == [(TP, 10), (TP, 20)]
+    state.wrote(TP, 10, -5000)
+    state.wrote(TP, 20, -3000)
+    assert list(state.behind()) == []
+    assert [state.status(f"g{n}", 0).time_lag_ms for n in (0, 1)] == [5000, 3000]
+    state.commit("g0", TP, 11, at_ms=1, order=2, now_ms=1)
+    state.expire(1)
+    assert list(state.behind()) == [(TP, 11)]
+    state.look(TP, 50, 2)
+    assert sorted(state.behind()) == [(TP, 11), (TP, 20)], "the log is another one"
+
+
+def test_nobody_has_stopped_whose_next_record_has_just_come():
+    """A server that starts again has looked at the log's end once."""
+    judging = Judging(patience_ms=60_000)
+    state, hour = ClusterState("c", judging), 3_600_000
+    state.restore("g", "consumer", TP, commits((99, 1, 0), (100, 2, 0)))
+    state.look(TP, 101, hour)
+    state.wrote(TP, 100, hour - 1000)
+    assert state.status("g", hour).status is Status.OK
+    assert state.status("g", hour + 58_000).status is Status.OK
+    assert state.status("g", hour + 60_000).status is Status.ERR
+    state.wrote(TP, 100, 9 * hour)  # a producer's clock says nothing
+    assert state.status("g", hour).status is Status.ERR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -189,6 +190,36 @@ def test_a_killed_server_goes_on_with_its_windows_and_tells_nothing_twice(tmp_pa
             )
         reader.close()
     assert [body["event"] for body in hook.of("g")] == ["open", "close"]
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_marker_of_a_transaction_is_no_lag(tmp_path):
+    """librdkafka's consumer commits the place of the marker that ends the transaction it has read."""
+    with EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x", "log_level": 2})
+        producer.init_transactions(30)
+
+        def write() -> None:
+            producer.begin_transaction()
+            producer.produce("t", b"x", partition=0)
+            producer.commit_transaction(30)
+
+        write()
+        reader = Reader(broker.bootstrap, "g")
+        with lag_server(tmp_path, broker.bootstrap) as server:
+            for end in (1, 3, 5):
+                reader.commit(end)
+                write()
+                time.sleep(0.5)
+            reader.commit(7)
+            time.sleep(2.5)
+            found = becomes(server, "g", "OK")
+            assert (found["status"], found["totallag"], found["time_lag_ms"]) == ("OK", 0, 0)
+            write()
+            wait_until(lambda: status(server, "g")["totallag"] == 2, "a record that is to be read")
+        shown = klamm("lag", "status", "g", "-b", broker.bootstrap, "-o", "json")
+        assert json.loads(shown.stdout)[0]["lag"] == 2
+        reader.close()
 
 
 @pytest.mark.usefixtures("processes")

@@ -15,12 +15,12 @@ from klamm.admin.groups import GroupListing
 from klamm.admin.model import TopicPartition
 from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import time_at, whole
-from klamm.lag.group_source import kind_of
+from klamm.lag.group_source import Known, kind_of
 from klamm.lag.monitor import Monitor
 from klamm.lag.settings import one_cluster, parse
 from klamm.lag.spark_source import positions
 from klamm.lag.state import ClusterState, Judging
-from klamm.lag.topic_source import PASSING_MS, GroupReader, MirrorReader, TopicSource, group_holds
+from klamm.lag.topic_source import AWAY_MS, PASSING_MS, GroupReader, MirrorReader, TopicSource, group_holds
 from klamm.lag.watch import ClusterWatch, now_ms
 from klamm_base.errors import KlammError
 from klamm_base.internal_topics import OFFSETS_TOPIC
@@ -200,10 +200,11 @@ class Cluster:
                 answers[tp] = SimpleNamespace(records=log, high_watermark=end)
         return answers
 
-    def source(self, monkeypatch, begin=None) -> TopicSource:
+    def source(self, monkeypatch, begin=None, patience_ms=0) -> TopicSource:
         monkeypatch.setattr("klamm.lag.topic_source.fetch", self.fetch)
         reader = partial(GroupReader, "c", wanted=lambda _: True)
-        return TopicSource(self, OFFSETS_TOPIC, reader, begin or {}, holds=group_holds("c"))
+        holds = group_holds("c")
+        return TopicSource(self, OFFSETS_TOPIC, reader, begin or {}, holds=holds, patience_ms=patience_ms)
 
 
 def log(*offsets: int, base: int = 0, at: int = 5000, group: str = "g") -> bytes:
@@ -314,7 +315,7 @@ async def test_a_topic_is_forgotten_after_several_looks_only(monkeypatch):
 
     monkeypatch.setattr("klamm.lag.watch.list_offsets", ends)
     monkeypatch.setattr("klamm.lag.watch.now_ms", lambda: now)
-    monkeypatch.setattr("klamm.lag.watch.written", lambda *_: asyncio.sleep(0, {}))
+    monkeypatch.setattr("klamm.lag.watch.headers", lambda *_: asyncio.sleep(0, {}))
     for tp in (TP, there):
         state.commit("g", tp, 5, at_ms=0, order=tp.partition, now_ms=0)
     known = []
@@ -334,6 +335,7 @@ async def test_what_was_found_is_taken_before_the_rest_is_said(monkeypatch):
         one_cluster("127.0.0.1:9", ClientSecurity()), {"local": state, "c": state}, {}, lambda _: True
     )
     monkeypatch.setattr("klamm.lag.watch.now_ms", lambda: 9000)
+    monkeypatch.setattr(watch, "look", lambda: asyncio.sleep(0))
     cluster.errors[0] = ErrorCode.UNKNOWN_SERVER_ERROR
     watch.sources = [cluster.source(monkeypatch)]
     with pytest.raises(KlammError, match="__consumer_offsets-0"):
@@ -361,7 +363,73 @@ async def test_groups_whose_commits_cannot_be_read_are_not_judged(monkeypatch, t
     await monitor.judge()
     assert list(monitor.incidents.open) == [("local", "g")]
     monkeypatch.setattr(watch, "blind", lambda *_: True)
+    later = now + 3_600_000
+    monkeypatch.setattr("klamm.lag.monitor.now_ms", lambda: later)
+    assert state.status("g", later).partitions[-1].status.name == "STOP"
+    assert monitor.status("local", "g").partitions[-1].status.name == "REWIND", "as it was seen last"
     state.forget("g")
     await monitor.judge()
     assert monitor.incidents.open, "it is not known that it is gone"
     await monitor.close()
+
+
+async def test_a_cluster_that_is_away_blinds_for_all_its_groups(monkeypatch):
+    cluster = Cluster(log(1, group=PARTS[0]), log(7, group=PARTS[1]))
+    source = cluster.source(monkeypatch)
+    await source.poll(0)
+    assert not source.blind("c", PARTS[0], "consumer")
+
+    async def away(*_args, **_more):
+        raise KlammError("nobody answers")
+
+    monkeypatch.setattr("klamm.lag.topic_source.fetch", away)
+    with pytest.raises(KlammError):
+        await source.poll(500)
+    assert source.blind("c", PARTS[0], "consumer")
+    monkeypatch.setattr("klamm.lag.topic_source.fetch", cluster.fetch)
+    await source.poll(1000)
+    assert not source.blind("c", PARTS[0], "consumer")
+
+    async def silent(*_args, **_more):
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr("klamm.lag.topic_source.LATE_S", 0.01)
+    monkeypatch.setattr("klamm.lag.topic_source.fetch", silent)
+    running = asyncio.create_task(source.poll(1500))
+    await asyncio.sleep(0.05)
+    assert source.blind("c", PARTS[0], "consumer"), "it takes long"
+    running.cancel()
+
+
+@pytest.mark.parametrize(("away_ms", "blind"), [(AWAY_MS, False), (AWAY_MS + 1, True)])
+async def test_readers_may_commit_again_before_they_are_judged(monkeypatch, away_ms, blind):
+    cluster = Cluster(log(1, group=PARTS[0]), log(7, group=PARTS[1]))
+    source = cluster.source(monkeypatch, patience_ms=60_000)
+    await source.poll(0)
+    cluster.errors[0] = ErrorCode.LEADER_NOT_AVAILABLE
+    await source.poll(1000)
+    del cluster.errors[0]
+    back_ms = 1000 + away_ms
+    for now in (back_ms, back_ms + 59_999, back_ms + 60_000):
+        await source.poll(now)
+        assert source.blind("c", PARTS[0], "consumer") is (blind and now < back_ms + 60_000)
+        assert not source.blind("c", PARTS[1], "consumer")
+        assert not source.unread
+
+
+async def test_a_share_group_that_was_deleted_is_forgotten(monkeypatch):
+    state = ClusterState("local", Judging())
+    watch = ClusterWatch(one_cluster("127.0.0.1:9", ClientSecurity()), {"local": state}, {}, lambda _: True)
+    found = {"sharers": Known("share"), "g": Known("consumer")}
+    monkeypatch.setattr("klamm.lag.watch.describe_all", lambda _: asyncio.sleep(0, found))
+    state.look(TP, 9, 0)
+    for group in found:
+        state.commit(group, TP, 5, at_ms=0, order=0, now_ms=0)
+    await watch.ask_groups()
+    found = {"g": Known("consumer")}
+    known = []
+    for _ in range(3):
+        await watch.ask_groups()
+        known.append(state.groups())
+    assert known == [["g", "sharers"], ["g", "sharers"], ["g"]]
+    await watch.close()

@@ -1,4 +1,4 @@
-"""Fetch requests to the leaders of partitions: record batches from an offset on, and when a record was written.
+"""Fetch requests to the leaders of partitions: record batches from an offset on, headers of batches, ends without markers.
 
 Raises ClientError where no broker answers. What a leader refuses is an AdminError for its partition.
 """
@@ -21,6 +21,7 @@ _NAMES_UP_TO: Final = 12  # Fetch: later versions speak of topics by their ids o
 _WAIT_MS: Final = 500
 _ANSWER_BYTES: Final = 16 << 20
 _PARTITION_BYTES: Final = 1 << 20
+_MARKERS_MAX: Final = 8
 _HEADER_BYTES: Final = 4096
 """A batch's header is enough. The first batch of an answer comes whole all the same."""
 
@@ -64,26 +65,37 @@ async def fetch(
     return await admin.by_leader(list(offsets), call, again=again)
 
 
-async def written(admin: Admin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Returns the timestamp of the first record at or behind each offset; leaves out those that are not known.
-
-    Reads the header of one batch, and decompresses nothing: a record between the first and the last of its batch has a
-    time between theirs.
-    """
+async def headers(admin: Admin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, BatchHeader]:
+    """Returns the header of the first batch at or behind each offset; leaves out those that are not known."""
     found = await fetch(admin, offsets, wait_ms=0, partition_bytes=_HEADER_BYTES)
-    times = {}
+    known = {}
     for tp, data in found.items():
         if isinstance(data, AdminError) or not data.records:
             continue
         try:
-            times[tp] = time_at(read_header(data.records), offsets[tp])
+            known[tp] = read_header(data.records)
         except ProtocolError:
             continue  # an old format, or less than a header: the log's history tells the age
-    return {tp: at for tp, at in times.items() if at >= 0}
+    return known
+
+
+async def without_markers(admin: Admin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Returns the ends of logs without the markers of transactions there, which nobody reads; leaves out those that are not known."""
+    found: dict[TopicPartition, int] = {}
+    left = dict(ends)
+    for _ in range(_MARKERS_MAX):
+        last = await headers(admin, {tp: end - 1 for tp, end in left.items() if end > 0}) if left else {}
+        found |= {tp: left[tp] for tp in left if tp in last or left[tp] == 0}
+        left = {tp: h.base_offset for tp, h in last.items() if h.is_control and h.base_offset < left[tp]}
+        found |= left
+    return found
 
 
 def time_at(header: BatchHeader, offset: int) -> int:
-    """Returns the time of the record at an offset in a batch, or of the first one for an offset before it."""
+    """Returns the time of the record at an offset in a batch, or of the first one for an offset before it.
+
+    A record between the first and the last of its batch has a time between theirs.
+    """
     if header.timestamp_type or not header.last_offset_delta:
         return header.max_timestamp
     share = min(max(offset - header.base_offset, 0) / header.last_offset_delta, 1.0)

@@ -46,7 +46,7 @@ class History:
         self._retention_ms = retention_ms
         self._rows_max = rows_max
         self._last: dict[tuple[str, str], tuple[tuple[Any, ...], int]] = {}
-        path = folder / FILE
+        path = self._path = folder / FILE
         try:
             make_private_folder(folder)
             self._db = sqlite3.connect(path, timeout=_LOCKED_S)
@@ -68,7 +68,15 @@ class History:
     # ---- a restart
 
     def restore(self, state: ClusterState) -> dict[str, dict[TopicPartition, int]]:
-        """Gives a cluster's state its windows and ends; returns the places in its topics by source."""
+        """Gives a cluster's state its windows and ends; returns the places in its topics by source. Raises KlammError."""
+        try:
+            return self._restored(state)
+        except (sqlite3.Error, ValueError, TypeError) as e:
+            raise KlammError(
+                f"history.dir: {self._path} cannot be read: {e}; move it away to begin anew"
+            ) from None
+
+    def _restored(self, state: ClusterState) -> dict[str, dict[TopicPartition, int]]:
         name = (state.name,)
         of_windows = "SELECT grp, kind, topic, part, commits FROM windows WHERE cluster=?"
         for group, kind, topic, part, commits in self._db.execute(of_windows, name):
@@ -96,18 +104,21 @@ class History:
         course: Iterable[GroupStatus],
         now_ms: int,
     ) -> None:
-        """Keep what has changed, all of it or nothing. Raises KlammError."""
+        """Keep what has changed, all of it or nothing. Raises KlammError; what was not kept is kept at the next time."""
+        states = list(states)
+        rows = self._rows(course, now_ms)
         try:
             with self._db:
                 for state, places in states:
                     self._save_windows(state)
                     self._save_places(state.name, places)
-                self._db.executemany(
-                    "INSERT INTO course VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._rows(course, now_ms)
-                )
+                self._db.executemany("INSERT INTO course VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
                 self._prune(now_ms)
         except sqlite3.Error as e:
             raise KlammError(f"the history cannot be written: {e}") from None
+        for state, _ in states:
+            state.changed.clear()
+        self._last |= {(row[1], row[2]): (row[3:6], now_ms) for row in rows}
 
     def save_incidents(self, incidents: Mapping[tuple[str, str], Incident]) -> None:
         """Keep the incidents that a restart needs to know. Raises KlammError."""
@@ -122,8 +133,7 @@ class History:
             raise KlammError(f"the history cannot be written: {e}") from None
 
     def _save_windows(self, state: ClusterState) -> None:
-        changed, state.changed = state.changed, set()
-        for group, tp in changed:
+        for group, tp in state.changed:
             commits = state.window(group, tp)
             row = (state.name, group, tp.topic, tp.partition)
             if commits:
@@ -152,7 +162,6 @@ class History:
             figures = (status.status.name, status.total_lag, worst.lag if worst is not None else 0)
             before, at_ms = self._last.get(place, ((), 0))
             if figures != before or now_ms - at_ms >= SILENT_MS:
-                self._last[place] = (figures, now_ms)
                 rows.append((now_ms, *place, *figures, status.time_lag_ms, round(status.complete, 5)))
         return rows
 

@@ -52,6 +52,8 @@ class Monitor:
         self.history_trouble: str | None = None
         self._judged: list[GroupStatus] = []
         """The statuses of the last look."""
+        self._seen: dict[tuple[str, str], int] = {}
+        """The last time at which a group could be judged."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -71,32 +73,40 @@ class Monitor:
         self.history.close()
 
     def status(self, cluster: str, group: str) -> GroupStatus | None:
-        """Returns the status of a group of now; None for an unknown group or cluster."""
+        """Returns the status of a group of now, or of when it was seen last; None for an unknown group or cluster."""
         state = self.states.get(cluster)
-        return state.status(group, now_ms()) if state is not None else None
+        return state.status(group, self._at(state, group)) if state is not None else None
+
+    def _at(self, state: ClusterState, group: str) -> int:
+        """Returns the time of which something is known of a group: what cannot be read now looks like a reader that has stopped."""
+        if group in state and self._blind(state.name, group, state.kind(group)):
+            return self._seen.get((state.name, group), now_ms())
+        return now_ms()
 
     def statuses(self) -> Iterator[GroupStatus]:
         """Yields the statuses of all groups; each is of the moment at which it is asked for."""
         for state in self.states.values():
             for group in state.groups():
-                if (status := state.status(group, now_ms())) is not None:
+                if (status := state.status(group, self._at(state, group))) is not None:
                     yield status
 
     async def judge(self) -> None:
         """Look at all groups once, and hand notices to their notifiers."""
         found: list[Notice] = []
         there: dict[tuple[str, str], GroupStatus] = {}
+        seen: dict[tuple[str, str], int] = {}
         for number, status in enumerate(self.statuses(), 1):
             there[status.cluster, status.group] = status
-            # What is not read to its end looks like a reader that has stopped.
             if not self.watches[status.cluster].looked or self._blind(
                 status.cluster, status.group, status.kind
             ):
                 continue
+            seen[status.cluster, status.group] = now_ms()
             found += self.incidents.seen(status, now_ms())
             if number % GROUPS_A_SLICE == 0:
                 await asyncio.sleep(0)
         self._judged = list(there.values())
+        self._seen = {place: at_ms for place, at_ms in (self._seen | seen).items() if place in there}
         for cluster, group in self.incidents.open.keys() - there.keys():
             # Until a cluster has answered after our start, its groups are not gone but unknown.
             known = cluster not in self.watches or self.watches[cluster].looked

@@ -12,7 +12,7 @@ without lag is never in error. With lag, the first of these that holds decides:
 | WARN | moves on, and its lag has not become smaller at any commit |
 
 Two things differ from Burrow, which alarms between a consumer's first two commits: one commit alone can only be too old, and
-nobody has stopped who has committed within `patience_ms`.
+nobody has stopped who has committed, or got the next record, within `patience_ms`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ def partition_status(
     *,
     allowed_lag: int = 0,
     patience_ms: int = 0,
+    waits_ms: int | None = None,
 ) -> Status:
     """Returns the status of a partition with these commits, oldest first, at least one.
 
-    `ends` are the log's ends of recent looks. A lag up to `allowed_lag` counts as none.
+    `ends` are the log's ends of recent looks. A lag up to `allowed_lag` counts as none. `waits_ms`: the next record is there for
+    so long, where that is known.
     """
     if lag <= allowed_lag:
         return Status.OK
     if (
         stopped(commits, now_ms)
         and now_ms - commits[-1].timestamp > patience_ms
+        and (waits_ms is None or waits_ms > patience_ms)
         and not was_at_end(commits, ends)
     ):
         return Status.STOP

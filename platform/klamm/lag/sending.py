@@ -1,7 +1,7 @@
 """Sends notices: by HTTP, as e-mail, to a command. One task for each notifier; a slow one holds up no other.
 
 A notice that cannot be sent is tried again after a pause that doubles, until it is sent or the notifier has a newer one of the
-same incident. If a beginning was never sent, its end is not sent either.
+same incident; the others have their turn before it. If a beginning was never sent, its end is not sent either.
 """
 
 from __future__ import annotations
@@ -94,6 +94,10 @@ class Notifier:
                     await self._sender.send(notice)
                 except NotSent as e:
                     self._count("failed", notice)
+                    if (
+                        self._waiting.get(notice.incident) is notice
+                    ):  # one that is never taken keeps no other waiting
+                        self._waiting[notice.incident] = self._waiting.pop(notice.incident)
                     pause_s = backoff.failed(loop.time(), str(e))
                     log.warning("notifier %s: %s; again in %g s", self.name, e, pause_s)
                     await asyncio.sleep(pause_s)
@@ -209,11 +213,12 @@ class Email:
     async def send(self, notice: Notice) -> None:
         subject, text = letter(notice)
         values, message = self._values, EmailMessage()
-        message["From"], message["To"], message["Subject"] = values["from"], ", ".join(values["to"]), subject
-        message.set_content(self._texts.of(notice, as_json=False) or text)
         try:
+            message["From"], message["To"] = values["from"], ", ".join(values["to"])
+            message["Subject"] = "".join(c if c.isprintable() else " " for c in subject)
+            message.set_content(self._texts.of(notice, as_json=False) or text)
             await asyncio.to_thread(self._deliver, message)
-        except (OSError, smtplib.SMTPException) as e:
+        except (OSError, ValueError, smtplib.SMTPException) as e:
             raise NotSent(f"the mail server {values['server']}:{values['port']}: {e}") from None
 
     def _deliver(self, message: EmailMessage) -> None:
@@ -245,12 +250,19 @@ class Command:
         values = self._values
         line = values["command-open"] if notice.opened else values["command-close"] or values["command-open"]
         told = values_of(notice, self._texts.extras)
-        environment = {f"KLAMM_LAG_{name.upper()}": text for name, text in told.items() if len(text) < 32_000}
+        environment = {
+            f"KLAMM_LAG_{name.upper()}": text.replace("\0", " ")
+            for name, text in told.items()
+            if len(text) < 32_000
+        }
         body = self._texts.of(notice, as_json=True) or json_body(notice, self._texts.extras)
-        process = await asyncio.create_subprocess_shell(
-            line, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            env=os.environ | environment, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_shell(
+                line, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+                env=os.environ | environment, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as e:
+            raise NotSent(f"the command cannot be run: {line}: {e}") from None
         try:
             async with asyncio.timeout(values["timeout"]):
                 _, said = await process.communicate(body.encode())

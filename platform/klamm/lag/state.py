@@ -54,8 +54,14 @@ class ClusterState:
         """The number of partitions of each topic that is read."""
         self.changed: set[tuple[str, TopicPartition]] = set()
         """Windows that have changed since somebody cleared this."""
-        self._written: dict[TopicPartition, tuple[int, int]] = {}
+        self._written: dict[tuple[TopicPartition, int], int] = {}
+        """Times of records at which a group is, by place and offset."""
         self._kinds: dict[str, str] = {}
+
+    @property
+    def patience_ms(self) -> int:
+        """Nobody has stopped who has committed within this time."""
+        return self._judging.patience_ms
 
     # ---- what was seen
 
@@ -80,6 +86,8 @@ class ClusterState:
         history = self.ends.get(tp)
         if history is None:
             history = self.ends[tp] = EndHistory(self._judging.intervals)
+        if end < (history.end or 0):  # another log: its records have other times
+            self._written = {place: at_ms for place, at_ms in self._written.items() if place[0] != tp}
         history.look(end, now_ms)
         self.counts[tp.topic] = max(self.counts.get(tp.topic, 0), tp.partition + 1)
         for group, commit in self._waiting.pop(tp, ()):
@@ -96,7 +104,7 @@ class ClusterState:
 
     def wrote(self, tp: TopicPartition, offset: int, timestamp_ms: int) -> None:
         """Take in the timestamp of the record at an offset, or of the first one behind it."""
-        self._written[tp] = (offset, timestamp_ms)
+        self._written[tp, offset] = timestamp_ms
 
     def grouped(self, group: str, kind: str, owners: Mapping[TopicPartition, Owner]) -> None:
         """Take in what a group is and who reads what."""
@@ -131,7 +139,6 @@ class ClusterState:
             for group in list(self._groups):
                 self.forget(group, tp)
             self.ends.pop(tp, None)
-            self._written.pop(tp, None)
             self._waiting.pop(tp, None)
         for topic in {tp.topic for tp in gone}:
             left = [tp.partition + 1 for tp in self.ends if tp.topic == topic]
@@ -148,7 +155,10 @@ class ClusterState:
         read = self.partitions()
         for tp in [tp for tp in self.ends if tp not in read]:
             del self.ends[tp]
-            self._written.pop(tp, None)
+        places = {
+            (tp, window.commits[-1].offset) for g in self._groups.values() for tp, window in g.windows.items()
+        }
+        self._written = {place: at_ms for place, at_ms in self._written.items() if place in places}
         topics = {tp.topic for tp in read}
         self.counts = {topic: n for topic, n in self.counts.items() if topic in topics}
 
@@ -165,6 +175,9 @@ class ClusterState:
         self.counts[tp.topic] = max(self.counts.get(tp.topic, 0), tp.partition + 1)
 
     # ---- what is known
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._groups
 
     def groups(self) -> list[str]:
         """Returns the names of all groups, in order."""
@@ -202,7 +215,7 @@ class ClusterState:
         for group in self._groups.values():
             for tp, window in group.windows.items():
                 offset = window.commits[-1].offset
-                if self._lag(tp, offset) and self._written.get(tp, (-1, 0))[0] != offset:
+                if self._lag(tp, offset) and (tp, offset) not in self._written:
                     yield tp, offset
 
     def status(self, group: str, now_ms: int) -> GroupStatus | None:
@@ -255,6 +268,7 @@ class ClusterState:
             status = partition_status(
                 commits, recent, lag, now_ms,
                 allowed_lag=self._judging.allowed_lag, patience_ms=self._judging.patience_ms,
+                waits_ms=self._waits(tp, commits[-1].offset, now_ms),
             )  # fmt: skip
         return PartitionStatus(
             partition=tp,
@@ -276,8 +290,17 @@ class ClusterState:
         """Returns the age of the next record: by its own timestamp where it was read, or else by the log's history."""
         if lag == 0:
             return 0
-        at, timestamp = self._written.get(tp, (-1, 0))
-        if at == offset:
+        timestamp = self._written.get((tp, offset))
+        if timestamp is not None:
             return max(now_ms - timestamp, 0)
         age = self.ends[tp].age(offset, now_ms)
         return age.ms if age is not None else None
+
+    def _waits(self, tp: TopicPartition, offset: int, now_ms: int) -> int | None:
+        """Returns for how long the next record has been there: by the log's history, or by the record's time unless that is to come."""
+        ends = self.ends.get(tp)
+        age = ends.age(offset, now_ms) if ends is not None else None
+        if age is not None and age.exact:
+            return age.ms
+        timestamp = self._written.get((tp, offset), now_ms + 1)
+        return now_ms - timestamp if timestamp <= now_ms else None

@@ -5,6 +5,7 @@ The topic need not exist yet. Each partition is read on from where it was left; 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -19,6 +20,7 @@ from klamm.admin.offsets import list_offsets
 from klamm.lag.commits import CommitReader
 from klamm.lag.fetching import fetch, whole
 from klamm.lag.sources import Position
+from klamm_base.errors import KlammError
 from klamm_broker.coordinator.partitioning import partition_for
 from klamm_kafka.wire.batch import Record, decode_records, iter_headers
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
@@ -29,6 +31,10 @@ log = logging.getLogger(__name__)
 MIRROR_TOPICS: Final = r"mm2-offsets\..*\.internal"
 PASSING_MS: Final = 10_000
 """A partition may be without a leader for so long, before it is said."""
+LATE_S: Final = 2.0
+"""An answer that takes longer says nothing of what was committed meanwhile."""
+AWAY_MS: Final = 5_000
+"""Readers, too, lose what does not answer for so long."""
 _LOOK_MS: Final = 60_000
 
 Holds = Callable[[str, str, str, TopicPartition, int], bool]
@@ -144,7 +150,9 @@ class TopicSource:
         *,
         latest: bool = False,
         holds: Holds = lambda *_: True,
+        patience_ms: int = 0,
     ) -> None:
+        """`patience_ms`: readers have so long to commit again after what could not be read."""
         self.name = topics
         self.trouble: str | None = None
         self.began_anew = False
@@ -153,6 +161,7 @@ class TopicSource:
         self._topics = re.compile(topics)
         self._reader = reader
         self._holds = holds
+        self._patience_ms = patience_ms
         self._begin = dict(begin)
         self._first = LATEST if latest else EARLIEST
         self._readers: dict[TopicPartition, Reader] = {}
@@ -165,14 +174,16 @@ class TopicSource:
         self._behind: set[TopicPartition] = set()
         self._failing: dict[TopicPartition, tuple[int, AdminError]] = {}
         """Partitions that cannot be read, since when, and why."""
-        self._unread: set[TopicPartition] = set()
-        """Those, and those that are not yet read to their end since."""
+        self._unread: dict[TopicPartition, int] = {}
+        """Those, and those that are not yet read to their end since; since when."""
+        self._early: dict[TopicPartition, int] = {}
+        """Partitions that can be read again, and until when it is too early to say that somebody commits nothing."""
         self._looked_ms = -1_000_000
         self._polled = False
 
     @property
     def caught_up(self) -> bool:
-        return self._polled and not self._behind - self._unread
+        return self._polled and not self._behind - self._unread.keys()
 
     @property
     def unread(self) -> bool:
@@ -180,12 +191,23 @@ class TopicSource:
         return bool(self._unread)
 
     def blind(self, cluster: str, group: str, kind: str) -> bool:
-        return any(self._holds(cluster, group, kind, tp, self._counts[tp.topic]) for tp in self._unread)
+        doubtful = self._unread.keys() | self._early.keys()
+        return any(self._holds(cluster, group, kind, tp, self._counts[tp.topic]) for tp in doubtful)
 
     def places(self) -> dict[TopicPartition, int]:
         return self._begin | {tp: reader.unfinished for tp, reader in self._readers.items()}
 
     async def poll(self, now_ms: int) -> list[Position]:
+        late = asyncio.get_running_loop().call_later(LATE_S, self._lose_all, now_ms)
+        try:
+            return await self._read_on(now_ms)
+        except KlammError:
+            self._lose_all(now_ms)
+            raise
+        finally:
+            late.cancel()
+
+    async def _read_on(self, now_ms: int) -> list[Position]:
         missing = self._there - self._readers.keys()
         if now_ms - self._looked_ms > _LOOK_MS or missing or not self._readers:
             await self._find(now_ms)
@@ -209,7 +231,8 @@ class TopicSource:
                 self._behind.add(tp)
             else:
                 self._behind.discard(tp)
-                self._unread.discard(tp)
+                self._found(tp, now_ms)
+        self._early = {tp: until_ms for tp, until_ms in self._early.items() if now_ms < until_ms}
         self.trouble = self._said(now_ms)
         return found
 
@@ -229,11 +252,11 @@ class TopicSource:
                 for tp in [tp for tp in self._readers.keys() | self._begin if tp.topic == topic.name]:
                     self._leave(tp)
                     self._begin.pop(tp, None)
-        for tp in (self._readers.keys() | self._unread) - self._there:
+        for tp in (self._readers.keys() | self._unread.keys()) - self._there:
             if tp in self._readers:
                 self._begin[tp] = self._readers[tp].unfinished  # it may be there again
             self._leave(tp)
-            self._unread.discard(tp)
+            self._unread.pop(tp, None)
         await self._begin_at(self._there - self._readers.keys(), now_ms)
 
     async def _begin_at(self, fresh: set[TopicPartition], now_ms: int) -> None:
@@ -270,7 +293,19 @@ class TopicSource:
     def _fails(self, tp: TopicPartition, error: AdminError, now_ms: int) -> None:
         since, _ = self._failing.get(tp, (now_ms, error))
         self._failing[tp] = (since, error)
-        self._unread.add(tp)
+        self._lose(tp, now_ms)
+
+    def _lose_all(self, now_ms: int) -> None:
+        """Takes in that nothing is known of any partition until it is read to its end again."""
+        for tp in self._readers:
+            self._lose(tp, now_ms)
+
+    def _lose(self, tp: TopicPartition, now_ms: int) -> None:
+        self._unread.setdefault(tp, now_ms)
+
+    def _found(self, tp: TopicPartition, now_ms: int) -> None:
+        if now_ms - self._unread.pop(tp, now_ms) > AWAY_MS:
+            self._early[tp] = now_ms + self._patience_ms
 
     def _said(self, now_ms: int) -> str | None:
         """Returns why partitions cannot be read. Errors that pass are said when they have lasted."""

@@ -7,6 +7,7 @@ of what is known.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from klamm.admin.client import Admin
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import list_offsets
 from klamm.admin.topics import unknown
-from klamm.lag.fetching import written
+from klamm.lag.fetching import headers, time_at, without_markers
 from klamm.lag.group_source import ShareSource, describe_all
 from klamm.lag.settings import ClusterSettings
 from klamm.lag.sources import Position, Source
@@ -38,6 +39,8 @@ _GONE_AFTER: Final = 2
 """A partition that is unknown for so many pauses between looks, at three looks in a row, is gone."""
 _TIMES_MAX: Final = 500
 """Records whose time is read at one look; the others are estimated until a later one."""
+_ROUNDS: Final = 20
+"""Groups at different places of one partition whose next record is read at one look."""
 
 
 class ClusterWatch:
@@ -59,6 +62,10 @@ class ClusterWatch:
         """The steps that fail now, and why."""
         self._missing: dict[TopicPartition, int] = {}
         """Partitions that were unknown at the last look, and since when."""
+        self._marked: dict[TopicPartition, tuple[int, int]] = {}
+        """The end of each log that has markers of transactions, with and without those at its end."""
+        self._absent: dict[str, int] = {}
+        """Share groups that were not there when groups were asked for, and how often."""
         self.looked = False
         """Whether all that was there at our start is read."""
         self._admin = Admin(
@@ -78,7 +85,13 @@ class ClusterWatch:
             readers.append((settings.mirror_topics, mirror, mirror_holds(name)))
         made: list[Source] = [
             TopicSource(
-                self._admin, topics, reader, begin.get(topics, {}), latest=settings.start_latest, holds=holds
+                self._admin,
+                topics,
+                reader,
+                begin.get(topics, {}),
+                latest=settings.start_latest,
+                holds=holds,
+                patience_ms=self.state.patience_ms,
             )
             for topics, reader, holds in readers
         ]
@@ -131,7 +144,10 @@ class ClusterWatch:
             if self.state.partitions() - self.state.ends.keys():
                 await self._look_at(self.state.partitions() - self.state.ends.keys())
             if source.caught_up:
-                self.looked = all(each.caught_up for each in self.sources)
+                if not self.looked and (ready := all(each.caught_up for each in self.sources)):
+                    with contextlib.suppress(KlammError):  # the looks at ends say why they fail
+                        await self.look()  # before anybody is judged: who waits since when
+                    self.looked = ready
                 break
             if not positions:
                 break
@@ -156,18 +172,36 @@ class ClusterWatch:
         """Look at the ends of the logs that are read, and at the times of the next records."""
         partitions = self.state.partitions()
         self._missing = {tp: since for tp, since in self._missing.items() if tp in partitions}
+        self._marked = {tp: ends for tp, ends in self._marked.items() if tp in partitions}
         await self._look_at(partitions)
-        now = now_ms()
         if self.settings.time_lag:
-            wanted = dict(islice(self.state.behind(), _TIMES_MAX))
-            for tp, at_ms in (await written(self._admin, wanted)).items() if wanted else ():
-                self.state.wrote(tp, wanted[tp], at_ms)
-        self.state.expire(now)
+            await self._read_times()
+        self.state.expire(now_ms())
+
+    async def _read_times(self) -> None:
+        """Reads the headers of the batches that are to be read next."""
+        wanted = list(dict.fromkeys(islice(self.state.behind(), _TIMES_MAX)))
+        marked = set()
+        for _ in range(_ROUNDS):
+            if not wanted:
+                break
+            asked = dict(wanted)
+            for tp, header in (await headers(self._admin, asked)).items():
+                if header.is_control and tp not in self._marked:
+                    marked.add(tp)
+                at_ms = time_at(header, asked[tp])
+                if at_ms >= 0:
+                    self.state.wrote(tp, asked[tp], at_ms)
+            wanted = [(tp, offset) for tp, offset in wanted if asked[tp] != offset]
+        if marked:
+            self._marked |= dict.fromkeys(marked, (-1, -1))
+            await self._look_at(marked)
 
     async def _look_at(self, partitions: set[TopicPartition]) -> None:
         if not partitions:
             return
         found = await list_offsets(self._admin, partitions, LATEST)
+        found |= await self._without_markers(found)
         now, gone, patience_ms = now_ms(), set(), _GONE_AFTER * self.settings.offset_refresh_s * 1000
         for tp, end in found.items():
             if isinstance(end, int):
@@ -181,10 +215,23 @@ class ClusterWatch:
             del self._missing[tp]
         self.state.forget_partitions(gone)
 
+    async def _without_markers(self, found: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+        """Returns the ends of logs that have markers of transactions: a reader is not behind who has only those before it."""
+        ends = {tp: end for tp in self._marked if isinstance(end := found.get(tp), int)}
+        moved = {tp: end for tp, end in ends.items() if self._marked[tp][0] != end}
+        for tp, end in (await without_markers(self._admin, moved)).items() if moved else ():
+            self._marked[tp] = (moved[tp], end)
+        return {tp: self._marked[tp][1] for tp in ends if self._marked[tp][1] >= 0}
+
     async def ask_groups(self) -> None:
-        """Ask the coordinators what groups are and who reads what."""
-        for group, known in (await describe_all(self._admin)).items():
+        """Ask the coordinators what groups are and who reads what. Nothing else tells that a share group was deleted."""
+        found = await describe_all(self._admin)
+        for group, known in found.items():
             self.state.grouped(group, known.kind, known.owners)
+        shares = {g for g in self.state.groups() if self.state.kind(g) == "share"}
+        self._absent = {g: self._absent.get(g, 0) + 1 for g in shares - found.keys()}
+        for group in [g for g, times in self._absent.items() if times > _GONE_AFTER]:
+            self.state.forget(group)
 
     async def topic_ends(self, topic: str) -> list[int] | None:
         """Returns the ends of a topic's partitions, of one that nobody reads, too; None for an unknown topic."""
