@@ -6,9 +6,10 @@ import http.client
 import json
 import re
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_name, new_topic, wait_until
 from support.browser import Browser
 from support.klamm import Server
@@ -124,6 +125,62 @@ def test_records_are_searched_and_shown(broker, console, browser):
     assert failed[-1] == ("failed", {"said": "there is no topic nope"})
 
 
+def _places(found):
+    """Returns the records of a search, as (partition, offset) in their order, and where to go on."""
+    html = "".join(data["html"] for kind, data in found if kind == "rows")
+    return [(int(p), int(o)) for p, o in re.findall(r"/records/(\d+)/(\d+)", html)], found[-1][1]["on"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["start=newest", "start=oldest", "start=newest&where=value.id%20%25%202%20%3D%3D%201", "start=oldest&text=1"],
+)  # fmt: skip
+def test_a_search_is_gone_on_with_until_its_end(broker, console, how):
+    name = new_topic(broker, partitions=3)
+    _fill(broker, name, 200)
+    path = f"/c/local/topics/{name}/records/stream?{how}"
+    wanted, on = _places(_found(console, f"{path}&limit=1000"))
+    assert not on
+    assert len(wanted) > 50
+    places, all_found = "", []
+    for _ in range(50):
+        found, places = _places(_found(console, f"{path}&limit=7{'&on=' + places if places else ''}"))
+        assert len(found) <= 7
+        all_found += found
+        if not places:
+            break
+    assert (sorted(all_found), len(all_found)) == (sorted(wanted), len(wanted))
+
+
+def test_a_search_until_a_time_reads_nothing_later(broker, console):
+    name = new_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for i in range(2_000):
+        producer.produce(name, b"x", timestamp=1_000_000 + i, partition=0)
+    producer.flush(30)
+    path = f"/c/local/topics/{name}/records/stream?until=1000019"
+    for start in ("newest", "oldest", "time&at=1000010"):
+        found = _found(console, f"{path}&start={start}")
+        places, _ = _places(found)
+        assert sorted(places) == [(0, i) for i in range(10 if "at" in start else 0, 20)], start
+        assert found[-1][1]["read"] < 200, start
+
+
+def test_large_records_are_not_all_kept(broker, console):
+    name = new_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 1_000_000})
+    for i in range(40):
+        producer.produce(name, b"%02d" % i + b"x" * 900_000)
+        producer.poll(0)
+        if i % 10 == 9:
+            producer.flush(30)
+    found = _found(console, f"/c/local/topics/{name}/records/stream?text=x")
+    places, on = _places(found)
+    assert places == [(0, i) for i in range(39, 39 - len(places), -1)]
+    assert 10 < len(places) < 20
+    assert on == f"0:{40 - len(places)}"
+
+
 def test_a_search_that_is_left_ends_its_consumer(broker, worker):
     """One tail is as many as there may be; it makes room when it is left."""
     name = new_topic(broker)
@@ -181,6 +238,17 @@ def test_a_groups_lag_and_new_offsets(broker, browser):
     assert "1 offset of" in browser.post(f"/c/local/groups/{group}/reset", offsets=fixed)
     assert re.search(r"<dt>Lag</dt><dd>15</dd>", browser.get(f"/c/local/groups/{group}"))
     assert f"Group {group} was deleted." in browser.post(f"/c/local/groups/{group}/delete", confirm=group)
+
+
+def test_a_groups_name_may_have_a_slash(broker, browser):
+    name, group = new_topic(broker), new_name("team/a b?c#d%e")
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(name, 0, 0)], asynchronous=False)
+    consumer.close()
+    path = f"/c/local/groups/{quote(group, safe='')}"
+    text = browser.get(path)
+    assert (f'data-chart="{path}/lag"' in text, f'href="{path}/reset"' in text) == (True, True)
+    assert f"1 offset of {group} set." in browser.post(f"{path}/reset", offsets=f"{name}:0=0")
 
 
 def test_a_connector_from_its_form_to_its_end(broker, browser, tmp_path):

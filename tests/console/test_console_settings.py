@@ -10,6 +10,7 @@ from klamm.console.attempts import WINDOW_S, Attempts
 from klamm.console.errors import ConsoleError
 from klamm.console.form import as_fields, hide, read_config, sorted_groups, unhide
 from klamm.console.pages.login import _target
+from klamm.console.pages.produce import encoded
 from klamm.console.sessions import SESSIONS_MAX, Sessions
 from klamm.console.settings import read_settings
 from klamm.console.threads import in_thread
@@ -199,3 +200,16 @@ def test_a_page_never_has_a_secret_and_a_change_keeps_it():
     shown = hide(stored)
     assert shown == {"connection.password": "[hidden]", "user.password": "${file:/a:b}", "topic": "t"}
     assert unhide({**shown, "topic": "u"}, stored) == {**stored, "topic": "u"}
+
+
+def test_fields_keep_a_delimiter_and_lines():
+    form = {"c.delimiter": " ", "c.query": "a\r\nb", "c.topic": " t"}
+    assert as_fields(form) == {"delimiter": " ", "query": "a\nb", "topic": "t"}
+    assert unhide(as_fields(form), {"topic": " t"}) == {"delimiter": " ", "query": "a\nb", "topic": " t"}
+
+
+def test_json_is_produced_as_it_was_written():
+    for text in ("12345678901234567890.125", '{"a": 1,\n "a": 1.0}'):
+        assert encoded("value", f" {text} ", "json", empty=b"") == text.encode()
+    with pytest.raises(ConsoleError, match="NaN is no number"):
+        encoded("value", "[NaN]", "json", empty=b"")

@@ -54,6 +54,10 @@ class Cluster:
         self.registry = Service(settings.registry, "The schema registry") if settings.registry else None
         self.mirror = Service(settings.mirror, "The mirror") if settings.mirror else None
         self.judge = Service(settings.lag, "The lag server") if settings.lag else None
+        self.looking: asyncio.Task[dict[str, Any]] | None = None
+        """A look at whether the cluster answers."""
+        self.away: str | None = None
+        """Why it did not at the last look."""
         self._security: ClientSecurity | None = None
         self._kept: dict[str, Kept] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -140,8 +144,9 @@ class Cluster:
     async def close(self) -> None:
         """Closes its connections."""
         await self.lag.close()
-        for task in list(self._asking.values()):
-            task.cancel()
+        for task in (*self._asking.values(), self.looking):
+            if task is not None:
+                task.cancel()
         for service in (self.connect, self.registry, self.mirror, self.judge):
             if service is not None:
                 await service.close()

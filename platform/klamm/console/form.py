@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.console.errors import ConsoleError
-from klamm_base.redaction import HIDDEN, is_secret_name
+from klamm_base.redaction import HIDDEN, has_hidden_login, is_secret_name, without_logins
 
 PREFIX: Final = "c."
 """Before the name of each setting in the form."""
@@ -94,13 +94,19 @@ def _field(
 
 
 def as_fields(form: Mapping[str, str]) -> dict[str, str]:
-    """Returns the configuration of a form's fields: those that are not empty."""
-    found = {k.removeprefix(PREFIX): v.strip() for k, v in form.items() if k.startswith(PREFIX) and v.strip()}
+    """Returns the configuration of a form's fields: those that are not empty. A field may be a space: a delimiter."""
+    found = {k.removeprefix(PREFIX): _typed(v) for k, v in form.items() if k.startswith(PREFIX) and v}
     key = form.get(NEW_KEY, "").strip()
     if key:
-        found[key] = form.get(NEW_VALUE, "").strip()
+        found[key] = _typed(form.get(NEW_VALUE, ""))
     first: dict[str, str] = {k: found[k] for k in _FIRST if k in found}
     return {**first, **{k: v for k, v in found.items() if k not in first}}
+
+
+def _typed(text: str) -> str:
+    """Returns a field without the spaces around it, and with the line ends of everywhere else."""
+    text = text.replace("\r\n", "\n")
+    return text.strip() or text
 
 
 def read_config(text: str) -> dict[str, str]:
@@ -123,14 +129,30 @@ def read_config(text: str) -> dict[str, str]:
     return found
 
 
-def hide(config: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns a configuration without its secrets, for a page. References such as ${file:…} are no secrets."""
+def passwords(definitions: Collection[Mapping[str, Any]]) -> set[str]:
+    """Returns the keys that a plugin defines as passwords."""
+    return {d["name"] for d in definitions if d.get("type") == "PASSWORD"}
+
+
+def hide(config: Mapping[str, str | None], typed: Collection[str] = ()) -> dict[str, str]:
+    """Returns a configuration without its secrets, for a page; `typed` are keys of passwords. References such as ${file:…} are no secrets."""
     return {
-        k: HIDDEN if v and is_secret_name(k) and not v.startswith("${") else v or ""
+        k: HIDDEN
+        if v and (k in typed or is_secret_name(k)) and not v.startswith("${")
+        else without_logins(v or "")
         for k, v in config.items()
     }
 
 
 def unhide(config: Mapping[str, str], stored: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns a configuration with the stored secrets in the places where the page showed none."""
-    return {k: (stored.get(k) or v) if v == HIDDEN else v for k, v in config.items()}
+    """Returns a configuration with what is stored in the places where the page showed no secret, or other spaces. Raises ConsoleError
+    for a secret that is not known.
+    """
+    found = {}
+    for key, value in config.items():
+        before = stored.get(key)
+        same = before is not None and value in (HIDDEN, before.strip(), without_logins(before))
+        if not same and (value == HIDDEN or has_hidden_login(value)):
+            raise ConsoleError(f"{key}: {HIDDEN} stands for a secret that is not shown; give the whole value")
+        found[key] = before if same and before is not None else value
+    return found

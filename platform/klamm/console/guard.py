@@ -195,9 +195,9 @@ def cookie_name(request: web.Request) -> str:
 
 
 def set_cookie(request: web.Request, answer: web.StreamResponse, id: str) -> None:
-    """Gives the browser its session."""
+    """Gives the browser its session. Lax: a link in a letter opens the page of whoever is logged in; forms have their token."""
     answer.set_cookie(
-        cookie_name(request), id, path="/", httponly=True, samesite="Strict", secure=request.secure
+        cookie_name(request), id, path="/", httponly=True, samesite="Lax", secure=request.secure
     )
 
 

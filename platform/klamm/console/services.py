@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -97,8 +98,7 @@ class Service:
                     raw += await answer.content.read(ANSWER_MAX - len(raw))
                 status, reason = answer.status, answer.reason
         except (TimeoutError, aiohttp.ClientError, OSError) as e:
-            why = str(e) or type(e).__name__
-            raise Upstream(f"{self._what} at {self.url} does not answer: {why}") from None
+            raise Upstream(f"{self._what} at {self.url} does not answer: {_why(e)}") from None
         text = raw.decode(errors="replace")
         if status >= 300:
             raise Upstream(f"{self._what}: {_said(text) or f'HTTP {status} {reason}'}", status)
@@ -152,8 +152,14 @@ class Service:
         except TimeoutError:
             return found
         except (aiohttp.ClientError, OSError, ValueError) as e:
-            raise Upstream(f"{self._what} at {self.url} does not answer: {e or type(e).__name__}") from None
+            raise Upstream(f"{self._what} at {self.url} does not answer: {_why(e)}") from None
         return found
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno).lower()
+    return str(error) or type(error).__name__
 
 
 def _said(text: str) -> str:

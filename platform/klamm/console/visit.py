@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from aiohttp import web
 
@@ -15,9 +15,9 @@ from klamm.console.audit import audit
 from klamm.console.cluster import Cluster
 from klamm.console.errors import ConsoleError, Refused
 from klamm.console.sessions import Session
-from klamm.console.view import rendered
+from klamm.console.view import in_path, rendered
 from klamm.web.endpoint import Access
-from klamm.web.roles import Caller
+from klamm.web.roles import NEEDED, Caller
 
 if TYPE_CHECKING:
     from klamm.console.state import Console
@@ -58,6 +58,11 @@ class Visit:
             and "HX-History-Restore-Request" not in self.request.headers
         )
 
+    @property
+    def here(self) -> str:
+        """The path of the address, with names written as in all links."""
+        return "/".join(in_path(unquote(part)) for part in self.request.rel_url.raw_path.split("/"))
+
     def part(self, name: str) -> str:
         """Returns a part of the path, decoded."""
         return self.request.match_info[name]
@@ -85,6 +90,16 @@ class Visit:
         if access is not Access.VIEW and self.console.settings.read_only:
             return False
         return self.caller is None or self.caller.may(access, connector)
+
+    def may_see(self) -> bool:
+        """Tells whether the user may see what belongs to no connector."""
+        return self.may(Access.VIEW)
+
+    def may_with_some(self, access: Access) -> bool:
+        """Tells whether the user may do this with some connector."""
+        if access is not Access.VIEW and self.console.settings.read_only:
+            return False
+        return self.caller is None or any(grant.role >= NEEDED[access] for grant in self.caller.grants)
 
     def may_operate(self, connector: str | None = None) -> bool:
         """Tells whether the user may restart, produce, reset offsets."""
@@ -133,7 +148,7 @@ class Visit:
             "visit": self,
             "console": self.console,
             "token": self.console.sessions.token(self.session),
-            "here": self.request.path,
+            "here": self.here,
             "parameters": self.parameters,
             "base": f"/c/{self.cluster_name}",
             "partial": self.partial,

@@ -8,11 +8,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from klamm.console.errors import ConsoleError, NotThere, Upstream
-from klamm.console.form import hide
+from klamm.console.form import hide, passwords
 from klamm.console.pages.connectors import HTTP_NOT_FOUND
 from klamm.console.view import in_path, pretty_json
 from klamm.console.visit import Visit
 
+KEYS_S: Final = 300.0
 ACTIONS: Final = {
     "restart": ("POST", "/restart?includeTasks=true", "is restarted with all of its tasks"),
     "restart-failed": (
@@ -69,9 +70,24 @@ async def status(visit: Visit) -> web.StreamResponse:
         now=found,
         topics=sorted((topics or {}).get(name, {}).get("topics", [])),
         progress=progress,
-        config=hide(info["config"]),
+        config=hide(info["config"], () if progress is not None else await _passwords(visit, info["config"])),
         failed=[t for t in [found["connector"], *found["tasks"]] if t["state"] == "FAILED"],
     )
+
+
+async def _passwords(visit: Visit, config: dict[str, str]) -> set[str]:
+    """Returns the keys of passwords, as a worker that is not ours tells them: it shows their values."""
+    plugin = config.get("connector.class", "")
+    connect = visit.cluster.needs("connect")
+    try:
+        definitions = await visit.cluster.kept(
+            f"keys of {plugin} {visit.login}",
+            lambda: connect.ask("GET", f"/connector-plugins/{in_path(plugin)}/config", caller=visit.login),
+            for_s=KEYS_S,
+        )
+    except Upstream:  # not every worker tells them; names that say so are hidden anyway
+        return set()
+    return passwords(definitions)
 
 
 async def act(visit: Visit) -> web.StreamResponse:

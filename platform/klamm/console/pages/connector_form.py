@@ -11,12 +11,11 @@ from typing import Any
 from aiohttp import web
 
 from klamm.console.errors import ConsoleError, Refused, Upstream
-from klamm.console.form import Field, as_fields, hide, read_config, sorted_groups, unhide
+from klamm.console.form import Field, as_fields, hide, passwords, read_config, sorted_groups, unhide
 from klamm.console.services import Service
 from klamm.console.view import in_path, pretty_json
 from klamm.console.visit import Visit
 from klamm.web.endpoint import Access
-from klamm.web.roles import Role
 
 
 async def choose(visit: Visit) -> web.StreamResponse:
@@ -31,7 +30,7 @@ def _demand_any(visit: Visit, name: str) -> None:
     """Raises Refused unless the user may make this connector; without a name yet, some connector."""
     if name or visit.caller is None or visit.console.settings.read_only:
         visit.demand(Access.ADMINISTER, name or None)
-    elif not any(grant.role >= Role.ADMIN for grant in visit.caller.grants):
+    elif not visit.may_with_some(Access.ADMINISTER):
         raise Refused(f"{visit.caller.name} may not make connectors")
 
 
@@ -90,16 +89,16 @@ async def _form(
     status: int = 200,
 ) -> web.StreamResponse:
     connect = visit.cluster.needs("connect")
-    groups: list[tuple[str, list[Field]]] = []
-    warnings: list[str] = []
-    count = 0
+    answer: dict[str, Any] = {"configs": [], "error_count": 0}
     try:
-        answer = await _validated(visit, connect, config, editing)
-        groups = sorted_groups(answer, config)
-        warnings = answer.get("warnings", [])
-        count = answer["error_count"]
-    except Upstream as e:
-        wrong = wrong or str(e)
+        stored = await _stored(visit, editing) if editing else {}
+        answer = await _validated(visit, connect, config, stored)
+        secret = passwords([each["definition"] for each in answer["configs"] if each.get("definition")])
+        kept = {k: v for k, v in stored.items() if k in secret and config.get(k) == v}
+        config = config | hide(kept, secret)
+    except ConsoleError as e:
+        wrong = wrong or str(e)  # the fields stay, without what the worker knows of them
+    groups: list[tuple[str, list[Field]]] = sorted_groups(answer, config)
     return visit.page(
         template,
         status=status,
@@ -108,30 +107,30 @@ async def _form(
         groups=groups,
         config=config,
         json_text=pretty_json(config),
-        errors=count,
-        warnings=warnings,
+        errors=answer["error_count"],
+        warnings=answer.get("warnings", []),
         touched=touched,
         wrong=wrong,
         tried=None,
     )
 
 
-async def _validated(visit: Visit, connect: Service, config: dict[str, str], editing: str) -> Any:
+async def _validated(
+    visit: Visit, connect: Service, config: dict[str, str], stored: dict[str, str]
+) -> dict[str, Any]:
     plugin = config.get("connector.class", "")
     if not plugin:
         raise ConsoleError("connector.class: it names the connector, and is missing")
-    full = await _unhidden(visit, config, editing)
-    return await connect.ask(
+    full = unhide(config, stored)
+    found: dict[str, Any] = await connect.ask(
         "PUT", f"/connector-plugins/{in_path(plugin)}/config/validate", full, caller=visit.login
     )
+    return found
 
 
 async def _unhidden(visit: Visit, config: dict[str, str], editing: str) -> dict[str, str]:
-    """Returns the configuration with the secrets that the form does not show."""
-    if not editing:
-        return config
-    visit.demand(Access.ADMINISTER, editing)
-    return unhide(config, await _stored(visit, editing))
+    """Returns the configuration with the secrets that the form does not show. Raises ConsoleError."""
+    return unhide(config, await _stored(visit, editing) if editing else {})
 
 
 async def save(visit: Visit) -> web.StreamResponse:
@@ -139,18 +138,18 @@ async def save(visit: Visit) -> web.StreamResponse:
     editing = visit.field("editing")
     config, wrong = _given(visit)
     name = editing or config.get("name", "").strip()
+    _demand_any(visit, name)
     if not wrong and not name:
         wrong = "name: a connector needs a name"
     if wrong is None:
-        visit.demand(Access.ADMINISTER, name)
         connect = visit.cluster.needs("connect")
         try:
+            full = await _unhidden(visit, config, editing)
             if editing:
-                full = await _unhidden(visit, config, editing)
                 await connect.ask("PUT", f"/connectors/{in_path(name)}/config", full, caller=visit.login)
             else:
-                await connect.ask("POST", "/connectors", {"name": name, "config": config}, caller=visit.login)
-        except Upstream as e:
+                await connect.ask("POST", "/connectors", {"name": name, "config": full}, caller=visit.login)
+        except ConsoleError as e:
             wrong = str(e)
     if wrong is not None:
         return await _form(
@@ -181,11 +180,12 @@ async def dry_run(visit: Visit) -> web.StreamResponse:
             said = f"sample: that is not JSON: {e}"
         else:
             records = sample if isinstance(sample, list) else [sample]
-            body = {"records": records, "config": await _unhidden(visit, config, editing)}
             try:
+                body = {"records": records, "config": await _unhidden(visit, config, editing)}
                 tried = await visit.cluster.needs("connect").ask(
                     "POST", f"/connectors/{in_path(name)}/dry-run", body, caller=visit.login
                 )
-            except Upstream as e:
-                said = "This worker has no dry run." if e.code in (404, 405) else str(e)
+            except ConsoleError as e:
+                absent = isinstance(e, Upstream) and e.code in (404, 405)
+                said = "This worker has no dry run." if absent else str(e)
     return visit.page("connector_tried.html", tried=tried, wrong=said, compact=pretty_json)

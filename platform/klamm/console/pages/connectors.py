@@ -29,12 +29,14 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     names: list[str] = sorted(
         await cluster.kept(f"connectors {login}", lambda: connect.ask("GET", "/connectors", caller=login))
     )
+    age_s = cluster.age_s(f"connectors {login}")
     names = [n for n in names if visit.may(Access.VIEW, n)]
     text, state = visit.asked("q").lower(), visit.asked("state")
     rows = [n for n in names if text in n.lower()]
     states: dict[str, Any] = {}
     if state:
         states = await _all_states(cluster, login)
+        age_s = max(age_s or 0, cluster.age_s(f"states {login}") or 0)
         rows = [n for n in rows if n in states and state in _worst(states[n])]
     pages = max(1, -(-len(rows) // PAGE))
     asked = visit.asked("page", "1")
@@ -44,6 +46,8 @@ async def list_page(visit: Visit) -> web.StreamResponse:
         states = await _states(cluster, shown, login)
     return visit.page(
         "connectors.html",
+        age_s=age_s,
+        may_make=visit.may_with_some(Access.ADMINISTER),
         rows=[_row(n, states.get(n)) for n in shown],
         matches=len(rows),
         total=len(names),

@@ -14,7 +14,7 @@ from klamm.console.errors import ConsoleError, Upstream
 from klamm.console.pages.topics import summaries
 from klamm.console.records.shown import decoded, no_registry, one_line, shortened
 from klamm.console.threads import in_thread
-from klamm.console.view import counted
+from klamm.console.view import counted, in_path
 from klamm.console.visit import Visit
 from klamm_base.errors import KlammError
 
@@ -28,24 +28,26 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     """Shows the topics that connectors name, and those that are called so."""
     cluster = visit.cluster
     users: dict[str, list[str]] = {}
-    why = None
+    why, age_s = None, 0.0
     if cluster.connect is not None:
         try:
             answer = await cluster.kept(
                 f"infos {visit.login}",
                 lambda: cluster.needs("connect").ask("GET", "/connectors?expand=info", caller=visit.login),
             )
+            age_s = cluster.age_s(f"infos {visit.login}") or 0
             for name, item in answer.items():
                 if topic := (item["info"]["config"].get(_TOPIC_KEY) or "").strip():
                     users.setdefault(topic, []).append(name)
         except Upstream as e:
             why = str(e)
     there = {t.name for t in await summaries(cluster)}
+    age_s = max(age_s, cluster.age_s("topics") or 0)
     for name in there:
         if any(part in name.lower() for part in _NAMES):
             users.setdefault(name, [])
     rows = [(topic, connectors, topic in there) for topic, connectors in sorted(users.items())]
-    return visit.page("dead_letters.html", rows=rows, why=why)
+    return visit.page("dead_letters.html", rows=rows, why=why, age_s=age_s)
 
 
 async def letters(visit: Visit) -> web.StreamResponse:
@@ -149,7 +151,7 @@ async def replay(visit: Visit) -> web.StreamResponse:
         ", ".join(f"{counted(n, 'record')} to {name}" for name, n in sorted(sent.items()))
         or "nothing: there was none to send"
     )
-    return visit.go(f"/c/{visit.cluster_name}/dead-letters/{topic}", f"Sent again: {said}.")
+    return visit.go(f"/c/{visit.cluster_name}/dead-letters/{in_path(topic)}", f"Sent again: {said}.")
 
 
 def _run(cluster: Cluster, consumer: Any, topic: str, error: str, stop: threading.Event, *, dry: bool) -> Any:

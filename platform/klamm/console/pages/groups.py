@@ -18,7 +18,7 @@ from klamm.console.errors import ConsoleError, NotThere
 from klamm.console.judged import course, verdict, verdicts, with_course
 from klamm.console.lag import Sample
 from klamm.console.records.query import read_time
-from klamm.console.view import counted
+from klamm.console.view import counted, in_path
 from klamm.console.visit import Visit
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -43,6 +43,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
             return await list_groups(admin, consumers_only=False)
 
     found = await cluster.kept("groups", ask)
+    age_s = cluster.age_s("groups")
     text, state = visit.asked("q").lower(), visit.asked("state")
     rows = [g for g in found if text in g.group.lower() and state in ("", g.state)]
     pages = max(1, -(-len(rows) // PAGE))
@@ -60,6 +61,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     judged, why = await verdicts(cluster, [g.group for g in shown], visit.login)
     return visit.page(
         "groups.html",
+        age_s=age_s,
         rows=shown,
         lags=lags,
         judged=judged,
@@ -130,7 +132,9 @@ async def lag(visit: Visit) -> web.StreamResponse:
 
     series = cluster.lag.watch(name, ask, time.time())
     if not series.samples:
-        series.add(time.time(), await ask())
+        first = await ask()
+        if not series.samples:  # the task may have been faster
+            series.add(time.time(), first)
     chart = with_course(series.chart(), await course(cluster, name, visit.login))
     return web.json_response({**chart, "why": series.why})
 
@@ -226,7 +230,7 @@ async def reset(visit: Visit) -> web.StreamResponse:
         await carry_out(admin, name, Plan(offsets=offsets))
     visit.audit("group offsets set", group=name, offsets={str(tp): o for tp, o in offsets.items()})
     return visit.go(
-        f"/c/{visit.cluster_name}/groups/{name}", f"{counted(len(offsets), 'offset')} of {name} set."
+        f"/c/{visit.cluster_name}/groups/{in_path(name)}", f"{counted(len(offsets), 'offset')} of {name} set."
     )
 
 

@@ -20,6 +20,7 @@ from klamm_base.errors import KlammError
 from klamm_kafka.client import ClientError
 
 SHORT_S = 4.0
+SOON_S = 0.25
 
 
 async def health(visit: Visit) -> web.StreamResponse:
@@ -39,12 +40,27 @@ async def clusters(visit: Visit) -> web.StreamResponse:
 
 
 async def _summary(cluster: Cluster) -> dict[str, Any]:
-    facts: dict[str, Any] = {"name": cluster.name, "settings": cluster.settings, "why": None}
+    """Returns what is known of a cluster: one that does not answer soon holds up no page, and is looked at in the next one."""
+    facts: dict[str, Any] = {"name": cluster.name, "settings": cluster.settings, "waits": False}
+    looking = cluster.looking
+    if looking is None or looking.done():
+        looking = asyncio.create_task(_look(cluster), name=f"look at {cluster.name}")
+        cluster.looking = looking
+    await asyncio.wait([looking], timeout=SOON_S)
+    if not looking.done():
+        return facts | {"why": cluster.away, "waits": True}
+    return facts | {"why": cluster.away} | looking.result()
+
+
+async def _look(cluster: Cluster) -> dict[str, Any]:
     try:
         async with asyncio.timeout(SHORT_S):
-            return facts | await summary(cluster) | {"age_s": cluster.age_s("summary")}
+            answer = await summary(cluster) | {"age_s": cluster.age_s("summary")}
     except (KlammError, OSError, TimeoutError) as e:
-        return facts | {"why": str(e) or f"no answer within {SHORT_S:g} s"}
+        cluster.away = str(e) or f"no answer within {SHORT_S:g} s"
+        return {}
+    cluster.away = None
+    return answer
 
 
 async def summary(cluster: Cluster) -> dict[str, Any]:

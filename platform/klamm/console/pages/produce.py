@@ -112,12 +112,18 @@ def encoded(name: str, text: str, form: str, *, empty: bytes | None) -> bytes | 
                 raise ConsoleError(f"{name}: that is not hex; write pairs such as 00 ff 7a") from None
         case "json":
             try:
-                return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
+                json.loads(text, parse_constant=_no_json)
             except ValueError as e:
                 raise ConsoleError(f"{name}: that is not JSON: {e}") from None
+            # As it was written: a number of many digits would lose some
+            return text.strip().replace("\r\n", "\n").encode()
         case "text":
             return text.replace("\r\n", "\n").encode() if text else empty
     raise ConsoleError(f"{name}: {form!r} is not one of {', '.join(FORMS)}")
+
+
+def _no_json(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def read_headers(text: str) -> list[tuple[str, bytes]]:

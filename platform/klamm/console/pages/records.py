@@ -15,7 +15,7 @@ from aiohttp import web
 
 from klamm.console.errors import ConsoleError, NotThere, Refused
 from klamm.console.pages.topics import described
-from klamm.console.records.query import STARTS, Query, read_query
+from klamm.console.records.query import STARTS, Query, read_query, written_places
 from klamm.console.records.reader import Done, Progress
 from klamm.console.records.reader import stream as reading
 from klamm.console.records.shown import FORMS, Record, one_line, shortened
@@ -26,6 +26,8 @@ from klamm_base.errors import KlammError
 
 LOGIN_S: Final = 1.0
 """So often is looked whether the user may still see the records."""
+ON_MAX: Final = 4_000
+"""Characters of an address that say where a search goes on; with more partitions there is no such address."""
 ENDED: Final = "Your login has ended, or you may no longer see this: open the page again"
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
@@ -106,7 +108,12 @@ async def _send(visit: Visit, answer: web.StreamResponse, name: str, query: Quer
                     await answer.write(
                         _event(
                             "done",
-                            {"read": event.read, "more": event.more, "seconds": round(event.seconds, 2)},
+                            {
+                                "read": event.read,
+                                "more": bool(event.places),
+                                "on": on if len(on := written_places(event.places)) <= ON_MAX else "",
+                                "seconds": round(event.seconds, 2),
+                            },
                         )
                     )
 

@@ -30,6 +30,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
             f"subjects {visit.login}", lambda: registry.ask("GET", "/subjects", caller=visit.login)
         )
     )
+    age_s = visit.cluster.age_s(f"subjects {visit.login}")
     level = (await _ask(visit, "GET", "/config")).get("compatibilityLevel", "")
     text = visit.asked("q").lower()
     rows = [s for s in found if text in s.lower()]
@@ -37,7 +38,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     asked = visit.asked("page", "1")
     page = min(max(1, int(asked) if asked.isdecimal() else 1), pages)
     return visit.page(
-        "schemas.html", rows=rows[(page - 1) * PAGE : page * PAGE], matches=len(rows), total=len(found), page=page,
+        "schemas.html", age_s=age_s, rows=rows[(page - 1) * PAGE : page * PAGE], matches=len(rows), total=len(found), page=page,
         pages=pages, level=level,
     )  # fmt: skip
 

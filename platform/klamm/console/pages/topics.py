@@ -67,12 +67,14 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     """Shows topics: searched, sorted, a page of them with sizes."""
     cluster = visit.cluster
     found = await summaries(cluster)
+    age_s = cluster.age_s("topics") or 0
     text, internal = visit.asked("q").lower(), visit.asked("internal") == "1"
     rows = [t for t in found if text in t.name.lower() and (internal or not hidden(t))]
     sort, down = visit.asked("sort", "name"), visit.asked("down") == "1"
     sizes: dict[str, int] = {}
     if sort == "size":
         sizes = await all_sizes(cluster)
+        age_s = max(age_s, cluster.age_s("sizes") or 0)
         rows.sort(key=lambda t: sizes.get(t.name, 0), reverse=down)
     elif sort in ("partitions", "replication"):
         rows.sort(key=lambda t: getattr(t, sort), reverse=down)
@@ -94,7 +96,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
         sort=sort,
         down=down,
         internal=internal,
-        age_s=max(cluster.age_s("topics") or 0, (cluster.age_s("sizes") or 0) if sort == "size" else 0),
+        age_s=age_s,
     )
 
 

@@ -8,6 +8,7 @@ as false.
 from __future__ import annotations
 
 import ast
+import json
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -49,15 +50,30 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 }
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _OPERATORS: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|&&|\|\||!(?!=)""")
-_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
-    "len": len,
-    "lower": lambda text: str(text).lower(),
-    "contains": lambda text, part: str(part) in str(text),
-    "startswith": lambda text, part: str(text).startswith(str(part)),
-    "endswith": lambda text, part: str(text).endswith(str(part)),
-    "number": float,
-    "text": str,
+
+
+def _text(value: Any) -> str:
+    """Returns a value as it is written in JSON, a text as it is. Raises TypeError for what is absent."""
+    if value is None:
+        raise TypeError("what is absent has no text")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _of_texts(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    """Makes a test of two texts that is false where one is absent."""
+    return lambda a, b: a is not None and b is not None and test(_text(a), _text(b))
+
+
+_FUNCTIONS: Final[Mapping[str, tuple[int, Callable[..., Any]]]] = {
+    "len": (1, len),
+    "lower": (1, lambda value: None if value is None else _text(value).lower()),
+    "contains": (2, _of_texts(lambda text, part: part in text)),
+    "startswith": (2, _of_texts(str.startswith)),
+    "endswith": (2, _of_texts(str.endswith)),
+    "number": (1, float),
+    "text": (1, lambda value: None if value is None else _text(value)),
 }
+"""Functions by name, each with the number of its arguments."""
 
 
 class ExpressionError(ConsoleError):
@@ -109,14 +125,21 @@ def _compiled(node: ast.expr) -> Evaluate:
             inner = _compiled(operand)
             return lambda record: -inner(record)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _two(_checked(_ARITHMETIC[type(op)]), _compiled(left), _compiled(right))
+            return _two(
+                _checked(_ARITHMETIC[type(op)], adds=isinstance(op, ast.Add)),
+                _compiled(left),
+                _compiled(right),
+            )
         case ast.Compare(left=left, ops=ops, comparators=others):
             return _comparison(_compiled(left), [type(op) for op in ops], [_compiled(o) for o in others])
         case ast.List(elts=items) | ast.Tuple(elts=items):
             made = [_compiled(item) for item in items]
             return lambda record: [each(record) for each in made]
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-            return _call(_FUNCTIONS[name], [_compiled(a) for a in args])
+            wanted, work = _FUNCTIONS[name]
+            if len(args) != wanted:
+                raise ExpressionError(f"{name} takes {wanted} values, not {len(args)}")
+            return _call(work, [_compiled(a) for a in args])
     raise ExpressionError(
         f"the expression may not have {ast.unparse(node)!r}; it has {', '.join(NAMES)}, and, or, not, comparisons, in, "
         f"arithmetic, and {', '.join(_FUNCTIONS)}"
@@ -151,13 +174,12 @@ def _two(work: Callable[[Any, Any], Any], left: Evaluate, right: Evaluate) -> Ev
     return lambda record: work(left(record), right(record))
 
 
-def _checked(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Refuses what makes texts and lists long: `"a" * 999999999`."""
+def _checked(work: Callable[[Any, Any], Any], *, adds: bool) -> Callable[[Any, Any], Any]:
+    """Refuses what makes texts and lists long: `"a" * 999999999`, and `"%999999999s" % "a"`, which formats."""
 
     def checked(a: Any, b: Any) -> Any:
-        if isinstance(a, str | list) and (not isinstance(b, type(a)) or len(a) + len(b) > TEXT_MAX):
-            raise TypeError("texts are only added to texts")
-        if isinstance(b, str | list) and not isinstance(a, type(b)):
+        long = isinstance(a, str | list) or isinstance(b, str | list)
+        if long and (not adds or type(a) is not type(b) or len(a) + len(b) > TEXT_MAX):
             raise TypeError("texts are only added to texts")
         return work(a, b)
 

@@ -7,11 +7,18 @@ soon does not ask for little again and again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from klamm.console.records.shown import Record
 
 Ranges = dict[int, tuple[int, int]]
 """First offset and end (not included) by partition."""
+Places = dict[int, int]
+"""Where a search goes on, by partition: the next offset, or for one that goes back the end (not included)."""
+BYTES_MAX: Final = 16 << 20
+"""Bytes of a window's records that are kept for the page."""
 GROWTH: Final = 4
 WINDOW_MAX: Final = 100_000
 PICKY_WINDOW: Final = 2_000
@@ -37,3 +44,56 @@ def total(ranges: Mapping[int, tuple[int, int]]) -> int:
 def from_offset(bounds: Mapping[int, tuple[int, int]], at: int) -> Ranges:
     """Returns ranges from an offset on; a negative one counts from the end."""
     return {p: (min(max(start, at if at >= 0 else end + at), end), end) for p, (start, end) in bounds.items()}
+
+
+def going_on(bounds: Mapping[int, tuple[int, int]], places: Places, *, back: bool) -> Ranges:
+    """Returns what is left of partitions for a search that was here before."""
+    left = {p: bounds[p] for p in places.keys() & bounds.keys()}
+    if back:
+        return {p: (start, min(max(places[p], start), end)) for p, (start, end) in left.items()}
+    return {p: (min(max(places[p], start), end), end) for p, (start, end) in left.items()}
+
+
+def _age(record: Record) -> tuple[int, int]:
+    return (record.timestamp or 0, record.offset)
+
+
+class Newest:
+    """The newest records of a window, `limit` of them and `BYTES_MAX` at most, however many come."""
+
+    def __init__(self, limit: int) -> None:
+        self.kept: list[Record] = []
+        self.left: Places = {}
+        """The largest offset that was left out, by partition."""
+        self._limit = limit
+        self._bytes = 0
+        self._floor = (-1, -1)
+        """The newest that was left out: what is older is left out, too."""
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Takes in records of the window."""
+        for record in records:
+            self.kept.append(record)
+            self._bytes += record.size
+        if len(self.kept) > 2 * self._limit or self._bytes > 2 * BYTES_MAX:
+            self.cut()
+
+    def cut(self) -> None:
+        """Sorts the records, the newest first, and leaves out those that are too many."""
+        self.kept.sort(key=_age, reverse=True)
+        room, at = BYTES_MAX, 0
+        for record in self.kept[: self._limit]:
+            if (at and record.size > room) or _age(record) <= self._floor:
+                break
+            room -= record.size
+            at += 1
+        for record in self.kept[at:]:
+            self._floor = max(self._floor, _age(record))
+            self.left[record.partition] = max(self.left.get(record.partition, 0), record.offset)
+        del self.kept[at:]
+        self._bytes = BYTES_MAX - room
+
+    def places(self, window: Ranges, bounds: Ranges) -> Places:
+        """Returns where to go on after this window."""
+        ends = {p: self.left[p] + 1 if p in self.left else start for p, (start, _) in window.items()}
+        return {p: end for p, end in ends.items() if end > bounds[p][0]}

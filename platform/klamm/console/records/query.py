@@ -10,6 +10,7 @@ from typing import Any, Final
 from klamm.admin.reset import ResetError, parse_datetime
 from klamm.console.errors import ConsoleError
 from klamm.console.records.expression import compile_expression, compile_path
+from klamm.console.records.plan import Places
 from klamm.console.records.shown import FORMS, Record
 
 LIMIT: Final = 50
@@ -21,7 +22,7 @@ Test = Callable[[Record], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A search. `at`: the offset or the time in ms where it begins; `until_ms`: no record that is later.
+    """A search. `at`: the offset or the time in ms where it begins; `until_ms`: no record that is later; `places`: where it goes on.
 
     `raw` tests look at bytes, and come first; `tests` look at decoded values.
     """
@@ -29,6 +30,7 @@ class Query:
     start: str = "newest"
     at: int = 0
     until_ms: int | None = None
+    places: Places | None = None
     partitions: frozenset[int] | None = None
     limit: int = LIMIT
     key_form: str = "auto"
@@ -68,6 +70,7 @@ def read_query(given: Mapping[str, str]) -> Query:
         start=start,
         at=at,
         until_ms=read_time("until", until) if until else None,
+        places=read_places(on) if (on := given.get("on", "")) else None,
         partitions=read_partitions(given.get("p", "")),
         limit=min(_number("limit", given.get("limit") or str(LIMIT), 1), LIMIT_MAX),
         key_form=key_form,
@@ -92,34 +95,36 @@ def _tests(given: Mapping[str, str]) -> tuple[tuple[Test, ...], tuple[Test, ...]
 
 
 def key_test(key: str) -> Test:
-    """Returns a test of the key: `user-7` exactly, `user-*` by its beginning."""
+    """Returns a test of the key: `user-7` exactly, `user-*` by its beginning. A key by a schema is compared as it is shown."""
     wanted = key.encode()
-    if wanted.endswith(b"*"):
-        beginning = wanted[:-1]
-        return lambda r: r.key is not None and r.key.startswith(beginning)
-    return lambda r: r.key == wanted
+    begins = wanted.endswith(b"*")
+    wanted = wanted.removesuffix(b"*") if begins else wanted
+
+    def test(r: Record) -> bool:
+        found = r.key
+        if found is not None and found[:1] == b"\0" and r.key_form in ("auto", "registry"):
+            value = r.decoded_key().value
+            found = found if value is None else str(value).encode()
+        return found is not None and (found.startswith(wanted) if begins else found == wanted)
+
+    return test
 
 
 def text_test(text: str) -> Test:
     """Returns a test whether key, value or a header contains a text, in whatever case."""
     wanted = text.lower().encode()
+    plain = text.isascii()  # other letters have cases of several bytes
+    folded = text.casefold()
+
+    def holds(part: bytes | None) -> bool:
+        if part is None:
+            return False
+        return wanted in part.lower() if plain else folded in part.decode(errors="replace").casefold()
 
     def test(r: Record) -> bool:
-        if (r.value is not None and wanted in r.value.lower()) or (
-            r.key is not None and wanted in r.key.lower()
-        ):
-            return True
-        return any(
-            wanted in name.lower().encode() or (v is not None and wanted in v.lower())
-            for name, v in r.headers
-        )
+        return holds(r.value) or holds(r.key) or any(holds(n.encode()) or holds(v) for n, v in r.headers)
 
-    if wanted.decode().isascii():
-        return test
-    folded = text.casefold()
-    return lambda r: any(
-        folded in (part or b"").decode(errors="replace").casefold() for part in (r.key, r.value)
-    )
+    return test
 
 
 def _path_test(path: str, wanted: str) -> Test:
@@ -162,6 +167,22 @@ def read_partitions(text: str) -> frozenset[int] | None:
         last = _number("partitions", high, first, PARTITION_MAX) if dash else first
         found.update(range(first, last + 1))
     return frozenset(found)
+
+
+def read_places(text: str) -> Places:
+    """Returns the places of `0:120,1:7`. Raises ConsoleError."""
+    found: Places = {}
+    for word in text.split(","):
+        partition, colon, offset = word.partition(":")
+        if not colon:
+            raise ConsoleError(f"on: {word!r} is not PARTITION:OFFSET")
+        found[_number("on", partition, 0, PARTITION_MAX)] = _number("on", offset, 0)
+    return found
+
+
+def written_places(places: Places) -> str:
+    """Returns places as an address has them."""
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(places.items()))
 
 
 def read_time(name: str, text: str) -> int:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.console.errors import ConsoleError, NotThere
-from klamm.console.records.plan import Ranges, from_offset, total, windows
+from klamm.console.records.plan import Newest, Places, Ranges, from_offset, going_on, total, windows
 from klamm.console.records.query import Query
 from klamm.console.records.shown import Look, Record, no_registry
 from klamm_base.errors import KlammError
@@ -29,15 +29,18 @@ ANSWER_S: Final = 10.0
 PROGRESS_S: Final = 0.25
 SILENCE_S: Final = 30.0
 BATCH: Final = 1_000
-QUEUED: Final = 16
-"""Events that wait for the browser."""
+QUEUED: Final = 4
+"""Events that wait for the browser. Each may hold a batch of large records."""
+FIRST: Final = -2
+END: Final = -1
+"""Times that Kafka takes for a log's beginning and its end."""
 TAIL_MAX: Final = 200
 """Records of a tail that are shown at a time; the others are counted, because nobody reads so fast."""
 _CONSUMER: Final = {
     "group.id": "klamm-console",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",
+    "auto.offset.reset": "earliest",  # what retention has taken meanwhile is passed over
     "queued.max.messages.kbytes": 16_384,
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
@@ -56,11 +59,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The end of a search. `more`: it has found as many as were asked for, and there may be more. `next`: where to go on."""
+    """The end of a search. `places`: it has found as many as were asked for; where to go on for more."""
 
     read: int
-    more: bool
     seconds: float
+    places: Places = field(default_factory=dict)
 
 
 Event = list[Record] | Progress | Done
@@ -82,11 +85,15 @@ async def stream(
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
     def work() -> None:
+        from confluent_kafka import KafkaException
+
         try:
             reading = Reading(cluster, topic, query, stop, login)
             for event in reading.tail() if tail else reading.search():
                 give(event)
             give(None)
+        except KafkaException as e:
+            give(KlammError(f"{topic} cannot be read: {e.args[0].str()}"))
         except BaseException as e:
             give(e)
 
@@ -115,6 +122,8 @@ class Reading:
         self._stop = stop
         self._errors: list[str] = []
         self._read = 0
+        self._at: Places = {}
+        """The next offset of each partition of the range that is read."""
         self._look: Look = no_registry
         if cluster.settings.registry is not None:
             from klamm.console.records.registry import Schemas
@@ -128,17 +137,17 @@ class Reading:
         began = time.monotonic()
         consumer = self._open()
         try:
-            bounds = self._bounds(consumer)
+            ranges = self._ranges(consumer)
             if self._query.start == "newest":
-                more = yield from self._backwards(consumer, bounds)
+                places = yield from self._backwards(consumer, ranges)
             else:
-                more = yield from self._forwards(consumer, self._from(consumer, bounds))
+                places = yield from self._forwards(consumer, ranges)
         finally:
             consumer.close()
-        yield Done(read=self._read, more=more, seconds=time.monotonic() - began)
+        yield Done(read=self._read, seconds=time.monotonic() - began, places=places)
 
     def tail(self) -> Iterator[Event]:
-        """Yields matches as they come, until it is stopped."""
+        """Yields matches as they come, the newest first, until it is stopped."""
         consumer = self._open()
         try:
             bounds = self._bounds(consumer)
@@ -152,35 +161,34 @@ class Reading:
                 found = [r for r in came if self._query.wants(r)]
                 left_out += max(0, len(found) - TAIL_MAX)
                 if found:
-                    yield found[-TAIL_MAX:]
+                    yield found[-TAIL_MAX:][::-1]
                 if time.monotonic() - said > PROGRESS_S * 4:
                     said = time.monotonic()
                     yield Progress(passed=0, total=0, read=self._read, left_out=left_out)
         finally:
             consumer.close()
 
-    def _backwards(self, consumer: Any, bounds: Ranges) -> Any:
+    def _backwards(self, consumer: Any, bounds: Ranges) -> Generator[Event, None, Places]:
         whole, passed, shown = total(bounds), 0, 0
         for window in windows(bounds, self._query.limit, picky=self._query.picky):
-            found: list[Record] = []
+            found = Newest(self._query.limit - shown)
             for event in self._range(consumer, window, passed, whole):
                 if isinstance(event, list):
-                    found += event
+                    found.add(event)
                 else:
                     yield event
             if self._stop.is_set():
-                return False
+                return {}
             passed += total(window)
-            found.sort(key=lambda r: (r.timestamp or 0, r.offset), reverse=True)
-            room = self._query.limit - shown
-            if found[:room]:
-                yield found[:room]
-            shown += len(found[:room])
-            if shown >= self._query.limit:
-                return passed < whole or len(found) > room
-        return False
+            found.cut()
+            if found.kept:
+                yield found.kept
+            shown += len(found.kept)
+            if shown >= self._query.limit or found.left:
+                return found.places(window, bounds)
+        return {}
 
-    def _forwards(self, consumer: Any, ranges: Ranges) -> Any:
+    def _forwards(self, consumer: Any, ranges: Ranges) -> Generator[Event, None, Places]:
         whole, shown = total(ranges), 0
         for event in self._range(consumer, ranges, 0, whole):
             if not isinstance(event, list):
@@ -190,8 +198,10 @@ class Reading:
             shown += len(event[:room])
             yield event[:room]
             if shown >= self._query.limit:
-                return True
-        return False
+                for record in reversed(event[room:]):
+                    self._at[record.partition] = record.offset
+                return {p: at for p, at in self._at.items() if at < ranges[p][1]}
+        return {}
 
     # ---- reading
 
@@ -208,7 +218,8 @@ class Reading:
         self._errors.append(error.str())
 
     def _bounds(self, consumer: Any) -> Ranges:
-        from confluent_kafka import KafkaException, TopicPartition
+        """Returns the first offset and the end of each wanted partition. Raises NotThere, ConsoleError, KlammError."""
+        from confluent_kafka import KafkaException
 
         try:
             found = consumer.list_topics(timeout=ANSWER_S).topics.get(
@@ -221,26 +232,41 @@ class Reading:
                 raise ConsoleError(
                     f"partitions: {min(absent)} does not exist; {self._topic} has 0 to {max(found.partitions)}"
                 )
-            return {
-                p: consumer.get_watermark_offsets(TopicPartition(self._topic, p), ANSWER_S)
-                for p in sorted(found.partitions)
-                if wanted is None or p in wanted
-            }
+            asked = [p for p in sorted(found.partitions) if wanted is None or p in wanted]
+            starts, ends = (self._offsets(consumer, dict.fromkeys(asked, at)) for at in (FIRST, END))
         except KafkaException as e:
             consumer.poll(0)  # calls `_note` with what the brokers said
             why = self._errors[-1] if self._errors else e.args[0].str()
             raise KlammError(f"{self._topic} cannot be read: {why}") from None
+        return {p: (starts[p], ends[p]) for p in asked}
 
-    def _from(self, consumer: Any, bounds: Ranges) -> Ranges:
-        from confluent_kafka import TopicPartition
+    def _offsets(self, consumer: Any, times: Mapping[int, int]) -> dict[int, int]:
+        """Returns the first offset of each partition whose record is as late as a time in ms; -1 where there is none."""
+        from confluent_kafka import KafkaException, TopicPartition
 
-        if self._query.start == "offset":
-            return from_offset(bounds, self._query.at)
-        if self._query.start != "time":
-            return bounds
-        asked = [TopicPartition(self._topic, p, self._query.at) for p in bounds]
-        found = {t.partition: t.offset for t in consumer.offsets_for_times(asked, ANSWER_S)}
-        return {p: (found[p] if found[p] >= 0 else end, end) for p, (_, end) in bounds.items()}
+        asked = [TopicPartition(self._topic, p, at) for p, at in times.items()]
+        answers = consumer.offsets_for_times(asked, ANSWER_S) if asked else []
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+        return {answer.partition: answer.offset for answer in answers}
+
+    def _ranges(self, consumer: Any) -> Ranges:
+        """Returns the offsets that the search may read."""
+        query, bounds = self._query, self._bounds(consumer)
+        if query.start == "offset":
+            bounds = from_offset(bounds, query.at)
+        elif query.start == "time":
+            at = self._offsets(consumer, dict.fromkeys(bounds, query.at))
+            bounds = {p: (at[p] if at[p] >= 0 else end, end) for p, (_, end) in bounds.items()}
+        if query.until_ms is not None:  # by the index of times: what is in the log after it is not read
+            at = self._offsets(consumer, dict.fromkeys(bounds, query.until_ms + 1))
+            bounds = {
+                p: (start, max(start, at[p]) if at[p] >= 0 else end) for p, (start, end) in bounds.items()
+            }
+        if query.places is not None:
+            bounds = going_on(bounds, query.places, back=query.start == "newest")
+        return bounds
 
     def _assign(self, consumer: Any, ranges: Ranges) -> None:
         from confluent_kafka import TopicPartition
@@ -254,7 +280,7 @@ class Reading:
         from confluent_kafka import TopicPartition
 
         left = {p: end for p, (start, end) in ranges.items() if start < end}
-        at = {p: ranges[p][0] for p in left}
+        at = self._at = {p: ranges[p][0] for p in left}
         self._assign(consumer, {p: ranges[p] for p in left})
         heard = said = time.monotonic()
         while left and not self._stop.is_set():

@@ -4,11 +4,34 @@
   const token = document.body.dataset.token;
   const each = (root, selector, work) => root.querySelectorAll(selector).forEach(work);
   const count = (n, noun) => n.toLocaleString("en") + " " + noun + (n === 1 ? "" : "s");
+  // A region that renews itself: what is open stays open, what is marked stays marked, and it is said when it is not renewed.
+  document.addEventListener("htmx:beforeRequest", (e) => {
+    const marked = getSelection();
+    if (e.target.id === "live" && !marked.isCollapsed && e.target.contains(marked.anchorNode)) { e.preventDefault(); }
+  });
+  let opened = [];
+  document.addEventListener("htmx:beforeSwap", (e) => { opened = [...e.target.querySelectorAll("details[id]")].map((d) => [d.id, d.open]); });
+  document.addEventListener("htmx:afterSwap", () => {
+    opened.forEach(([id, open]) => { const d = document.getElementById(id); if (d) { d.open = open; } });
+    opened = [];
+  });
+  function stale(e) {
+    const region = e.detail.target || e.target, said = document.createElement("template");
+    if (!region || !region.id) { return; }
+    said.innerHTML = e.detail.xhr && e.detail.xhr.responseText || "";
+    each(region, ".stale", (p) => p.remove());
+    const p = document.createElement("p");
+    p.className = "wrong stale"; p.setAttribute("role", "alert");
+    p.textContent = "This is not renewed: " + (said.content.textContent.trim() || "the console does not answer");
+    region.prepend(p);
+  }
+  document.addEventListener("htmx:responseError", stale);
+  document.addEventListener("htmx:sendError", stale);
   document.addEventListener("htmx:configRequest", (e) => { e.detail.headers["X-CSRF-Token"] = token; });
 
   function results(box) {
     const body = box.querySelector("tbody"), said = box.querySelector(".progress"), bar = box.querySelector("progress");
-    const stop = box.querySelector(".stop"), again = box.querySelector(".again"), tail = box.dataset.tail === "1";
+    const stop = box.querySelector(".stop"), again = box.querySelector(".again"), on = box.querySelector(".on"), tail = box.dataset.tail === "1";
     let shown = 0;
     const source = new EventSource(box.dataset.stream);
     const end = (text) => { source.close(); stop.hidden = true; bar.hidden = true; again.hidden = false; said.textContent = text; };
@@ -27,7 +50,13 @@
     });
     source.addEventListener("done", (e) => {
       const d = JSON.parse(e.data);
-      end((shown ? count(shown, "record") : "No record matches") + "; " + count(d.read, "record") + " read in " + d.seconds + " s" + (d.more ? "; there may be more: ask for more, or go on from the last one" : ""));
+      end((shown ? count(shown, "record") : "No record matches") + "; " + count(d.read, "record") + " read in " + d.seconds + " s" + (d.more ? (d.on ? "; there may be more" : "; there may be more: ask for more, or for fewer partitions") : ""));
+      if (d.on) {
+        const query = new URLSearchParams(location.search);
+        query.set("on", d.on);
+        on.href = location.pathname + "?" + query;
+        on.hidden = false;
+      }
     });
     source.addEventListener("failed", (e) => { end(JSON.parse(e.data).said); said.classList.add("wrong"); });
     source.onerror = () => { end("The search ended: the console does not answer, or too many searches are running."); said.classList.add("wrong"); };
@@ -81,18 +110,45 @@
 
   function connector(form) {
     const source = form.elements.source;
+    let asked = 0;
+    const values = () => new Map([...form.elements].filter((e) => e.name && e.type !== "hidden").map((e) => [e.name, e.value]));
+    function failed(target, said) {
+      const old = target.querySelector(".unanswered"), p = document.createElement("p");
+      p.className = "wrong unanswered"; p.setAttribute("role", "alert"); p.textContent = said;
+      if (old) { old.remove(); }
+      target.prepend(p);
+    }
     async function send(url, target) {
-      const answer = await fetch(url, {method: "POST", body: new URLSearchParams(new FormData(form)), headers: {"X-CSRF-Token": token, "HX-Request": "true"}});
-      document.querySelector(target).innerHTML = await answer.text();
+      // Returns the answer; tells why there is none, and leaves everything as it is.
+      try {
+        const answer = await fetch(url, {method: "POST", body: new URLSearchParams(new FormData(form)), headers: {"X-CSRF-Token": token, "HX-Request": "true"}});
+        const text = await answer.text();
+        if (answer.ok) { return text; }
+        const said = document.createElement("template");
+        said.innerHTML = text;
+        failed(target, answer.headers.get("HX-Redirect") ? "Your login has ended. Copy the JSON, log in again, and paste it" : said.content.textContent.trim());
+      } catch (e) { failed(target, "The console does not answer."); }
+      return null;
     }
     async function check() {
-      const active = document.activeElement, id = active && active.id;
+      const mine = ++asked, before = values(), fields = document.querySelector("#fields");
+      const text = await send(form.dataset.form, fields);
+      if (text === null || mine !== asked) { return; } // a later one is on its way
+      const active = document.activeElement, id = active && active.id, name = active && active.name, now = values();
+      const caret = active && active.type !== "password" && "selectionStart" in active ? [active.selectionStart, active.selectionEnd] : null;
       const open = [...form.querySelectorAll("details.group[open] > summary")].map((s) => s.firstChild.textContent);
-      await send(form.dataset.form, "#fields");
+      fields.innerHTML = text;
       each(form, "details.group", (d) => { if (open.includes(d.firstElementChild.firstChild.textContent)) { d.open = true; } });
       source.value = "fields";
-      const again = id && document.getElementById(id);
-      if (again) { again.focus(); }
+      const again = form.elements[name] || (id && document.getElementById(id));
+      if (!again || !again.focus) { return; }
+      if (now.has(name) && now.get(name) !== before.get(name)) {
+        // What was typed meanwhile stays, and is checked when it is left
+        again.value = now.get(name);
+        again.addEventListener("focusout", () => { source.value = again.dataset.json === undefined ? "fields" : "json"; check(); }, {once: true});
+      }
+      again.focus();
+      if (caret && again.setSelectionRange && caret[0] !== null) { again.setSelectionRange(caret[0], caret[1]); }
     }
     form.addEventListener("change", (e) => {
       if (e.target.name === "sample" || e.target.name === "new.key") { return; }
@@ -100,7 +156,10 @@
       check();
     });
     form.querySelector("[data-check]").addEventListener("click", check);
-    form.querySelector("[data-try]").addEventListener("click", (e) => send(e.target.dataset.try, "#tried"));
+    form.querySelector("[data-try]").addEventListener("click", async (e) => {
+      const tried = document.querySelector("#tried"), text = await send(e.target.dataset.try, tried);
+      if (text !== null) { tried.innerHTML = text; }
+    });
   }
 
   each(document, "[data-shows]", (select) => {
