@@ -164,3 +164,25 @@ def test_a_schema_that_is_not_there_is_a_sentence(broker, parts):
         f"/c/local/topics/{topic}/produce", value_form="schema", value="{}", value_version="x"
     )
     assert "value_version: 'x' is no whole number" in wrong
+
+
+def test_a_new_version_keeps_its_references(parts):
+    registry, browser = parts["registry"], Browser(parts["console"])
+    inner, outer = new_name("inner"), new_name("outer")
+    registry.ask("POST", f"/subjects/{inner}/versions", {"schema": json.dumps(AVRO)})
+    fields = [{"name": "user", "type": "User"}]
+    record = {"type": "record", "name": "Order", "fields": fields}
+    references = [{"name": "User", "subject": inner, "version": 1}]
+    registry.ask(
+        "POST", f"/subjects/{outer}/versions", {"schema": json.dumps(record), "references": references}
+    )
+    path = f"/c/local/schemas/{outer}"
+    page = browser.get(path)
+    shown = page.partition('name="references" rows="5" spellcheck="false">')[2].partition("</textarea>")[0]
+    assert json.loads(shown) == references
+    fields.append({"name": "note", "type": "string", "default": ""})
+    text = json.dumps(record)
+    assert "The schema is compatible." in browser.post(f"{path}/check", schema=text, references=shown)
+    assert "The schema has the id" in browser.post(path, schema=text, references=shown)
+    assert registry.ask("GET", f"/subjects/{outer}/versions/2")[1]["references"] == references
+    assert "references: that is not JSON" in browser.post(path, schema=text, references="{")

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from klamm.console.attempts import WINDOW_S, Attempts
+from klamm.console.cluster import Cluster
 from klamm.console.errors import ConsoleError
 from klamm.console.form import as_fields, hide, read_config, sorted_groups, unhide
 from klamm.console.pages.login import _target
@@ -213,3 +214,19 @@ def test_json_is_produced_as_it_was_written():
         assert encoded("value", f" {text} ", "json", empty=b"") == text.encode()
     with pytest.raises(ConsoleError, match="NaN is no number"):
         encoded("value", "[NaN]", "json", empty=b"")
+
+
+def test_a_list_that_was_asked_for_before_a_change_is_not_kept():
+    async def run():
+        cluster = Cluster(_settings("bootstrap.servers=127.0.0.1:1").clusters["local"])
+        answers = iter(["old", "new"])
+
+        async def ask():
+            answer = next(answers)
+            if answer == "old":
+                cluster.forget()  # somebody deletes a topic meanwhile
+            return answer
+
+        return [await cluster.kept("topics", ask) for _ in range(3)]
+
+    assert asyncio.run(run()) == ["old", "new", "new"]

@@ -60,6 +60,8 @@ class Cluster:
         """Why it did not at the last look."""
         self._security: ClientSecurity | None = None
         self._kept: dict[str, Kept] = {}
+        self._changes = 0
+        """How often something was changed: an answer that was asked for before is not kept."""
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -114,10 +116,11 @@ class Cluster:
         return age_s if age_s > AGE_SHOWN_S else None
 
     async def _ask(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
-        began = time.monotonic()
+        began, changes = time.monotonic(), self._changes
         answer = await ask()
         now = time.monotonic()
-        self._kept[name] = Kept(answer=answer, at_s=now, took_s=now - began)
+        if changes == self._changes:
+            self._kept[name] = Kept(answer=answer, at_s=now, took_s=now - began)
         return answer
 
     async def _again(self, name: str, ask: Callable[[], Awaitable[T]]) -> None:
@@ -131,6 +134,7 @@ class Cluster:
 
     def forget(self, *names: str) -> None:
         """Asks again next time, because something was changed."""
+        self._changes += 1
         for name in names or tuple(self._kept):
             self._kept.pop(name, None)
 

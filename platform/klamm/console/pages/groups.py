@@ -218,8 +218,8 @@ async def reset(visit: Visit) -> web.StreamResponse:
         topic, _, partition = place.rpartition(":")
         if not topic:
             raise ConsoleError(f"offsets: {word!r} is not topic:partition=offset")
-        offsets[TopicPartition(topic, visit.whole_number("partition", partition))] = visit.whole_number(
-            "offset", offset
+        offsets[TopicPartition(topic, visit.whole_number("partition", partition, most=2**31 - 1))] = (
+            visit.whole_number("offset", offset)
         )
     async with visit.cluster.admin() as admin:
         state = await state_of(admin, name)

@@ -69,7 +69,12 @@ async def _page(
         "schema.html", status=400 if wrong else 200, name=name, versions=versions, schema=schema, levels=LEVELS,
         kinds=KINDS, shown=readable(schema), wrong=wrong, good=good, text=text if text is not None else readable(schema),
         kind=visit.field("kind") or schema.get("schemaType", "AVRO"),
+        references=visit.form.get("references", "") if text is not None else _references(schema),
     )  # fmt: skip
+
+
+def _references(schema: dict[str, Any]) -> str:
+    return pretty_json(schema["references"]) if schema.get("references") else ""
 
 
 def readable(schema: dict[str, Any]) -> str:
@@ -87,7 +92,13 @@ def _body(visit: Visit) -> dict[str, Any]:
     text, kind = visit.form.get("schema", "").strip(), visit.field("kind") or "AVRO"
     if not text:
         raise ConsoleError("schema: it is empty")
-    return {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+    body: dict[str, Any] = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
+    if given := visit.form.get("references", "").strip():
+        try:
+            body["references"] = json.loads(given)
+        except ValueError as e:
+            raise ConsoleError(f"references: that is not JSON: {e}") from None
+    return body
 
 
 async def check(visit: Visit) -> web.StreamResponse:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Ranges = dict[int, tuple[int, int]]
 """First offset and end (not included) by partition."""
 Places = dict[int, int]
-"""Where a search goes on, by partition: the next offset, or for one that goes back the end (not included)."""
+"""The next offset of a search that goes on, by partition; for one that goes back the end (not included)."""
 BYTES_MAX: Final = 16 << 20
 """Bytes of a window's records that are kept for the page."""
 GROWTH: Final = 4
