@@ -81,6 +81,9 @@ COURSES = {
     "RegistryUnreadableRecords": gauge("klamm_registry_unreadable_records"),
     "RegistryErrors": counter('klamm_registry_requests_total{status="500"}', step=5),
     "ConsoleErrors": counter('klamm_console_requests_total{status="502"}', step=5),
+    "RestProxyErrors": counter('klamm_rest_proxy_requests_total{status="503"}', step=5),
+    "RestProxyRecordsFail": counter("klamm_rest_proxy_produce_errors_total", step=10),
+    "RestProxyRefuses": counter("klamm_rest_proxy_produce_refused_total", step=10),
     "ConsoleGuessedLogins": counter('klamm_console_logins_total{result="wrong"}', step=10),
 }
 

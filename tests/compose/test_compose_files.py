@@ -19,7 +19,8 @@ ENGINES = {
     "kafka-1", "kafka-2", "kafka-3", "kafka-dr", "elasticsearch", "kibana", "mysql", "spark-master", "spark-worker", "web",
 }  # fmt: skip
 WATCHING = {"kafka-exporter", "prometheus", "grafana", "dashboards"}
-OURS = {"connect", "connect-2", "connectors", "agent", "mirror", "log-job", "lag"}
+SERVERS = {"registry": 8081, "rest-proxy": 8082, "console": 8080}
+OURS = {"connect", "connect-2", "connectors", "agent", "mirror", "log-job", "lag", *SERVERS}
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,53 @@ def test_workers_ask_for_logins(processes, model, tmp_path):
     client = model["services"]["connectors"]["environment"]
     assert client["KLAMM_REST_USER"] == "admin"
     assert client["KLAMM_REST_PASSWORD"] == model["services"]["connect"]["environment"]["KLAMM_REST_PASSWORD"]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_servers_are_understood_and_scraped(caplog, model, name):
+    from klamm.console.settings import read_settings
+    from klamm.registry.config import RegistryConfig
+    from klamm.restproxy.config import ProxyConfig
+    from klamm_base.properties import load_properties
+
+    kinds = {
+        "registry": RegistryConfig.from_properties,
+        "rest-proxy": ProxyConfig.from_properties,
+        "console": read_settings,
+    }
+    file, port, service = COMPOSE / f"config/{name}.properties", SERVERS[name], model["services"][name]
+    kinds[name](load_properties(file))
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+    assert load_properties(file)["listeners"] == f"http://0.0.0.0:{port}"
+    assert service["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert service["command"][-1] == f"/etc/klamm/{file.name}"
+    jobs = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert [j["static_configs"] for j in jobs if j["job_name"] == name] == [[{"targets": [f"{name}:{port}"]}]]
+
+
+def test_servers_let_everybody_look_and_the_administrator_change(processes, model, tmp_path):
+    from klamm.restproxy.config import REALM
+    from klamm.web.passwords import verify
+    from klamm.web.users import read_users
+
+    script = (COMPOSE / "config/users.sh").read_text().replace("/var/lib/klamm", str(tmp_path))
+    (tmp_path / "users.sh").write_text(
+        script.replace("klamm connect", f'"{sys.executable}" -m klamm.cli.main connect')
+    )
+    for name in SERVERS:
+        assert model["services"][name]["command"][:2] == ["sh", "/etc/klamm/users.sh"]
+    done = subprocess.run(
+        ["sh", str(tmp_path / "users.sh"), "echo", "started"],
+        env={"PATH": os.environ["PATH"], "KLAMM_REST_PASSWORD": "it's secret"},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    file = tmp_path / "rest-users.toml"
+    assert done.stdout == f"started --override rest.auth.file={file}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    users = read_users(file, REALM)
+    assert verify("it's secret", users.by_name["admin"].stored)
+    assert users.anonymous is not None
+    assert [grant.role.name for grant in users.anonymous.grants] == ["VIEWER"]
 
 
 def test_mirror_properties_are_understood(caplog):

@@ -27,7 +27,7 @@ from support.broker import new_topic
 from support.browser import Browser
 from support.connect_worker import WorkerProcess, worker_properties
 from support.kafka_broker import free_port
-from support.klamm import Server
+from support.klamm import Server, klamm
 from support.mirror import mirror_file
 from support.prometheus import Prometheus, quick_rules
 from support.registry_process import RegistryProcess
@@ -44,9 +44,15 @@ NOT_HERE = {
 """Parts of expressions without data, and why."""
 TRIED = {
     "AgentLeavesLinesOut", "ConnectTaskFailed", "ConnectTaskStalled", "ConsoleErrors", "ConsoleGuessedLogins", "KlammDown",
-    "RegistryErrors",
+    "RegistryErrors", "RestProxyErrors", "RestProxyRecordsFail", "RestProxyRefuses",
 }  # fmt: skip
-SMALLER = {"ConnectTaskStalled": "> 3", "ConsoleErrors": "> 1", "RegistryErrors": "> 1"}
+SMALLER = {
+    "ConnectTaskStalled": "> 3",
+    "ConsoleErrors": "> 1",
+    "RegistryErrors": "> 1",
+    "RestProxyRefuses": "> 5",
+}
+MEMORY = {"producer.buffer.memory": str(1 << 20), "client.id": "rest"}
 ROW = {
     "schema": {"type": "struct", "fields": [{"field": "n", "type": "int32"}]},
     "payload": {"n": 1},
@@ -118,6 +124,23 @@ class Loaded:
                 connection.request("GET", "/metrics", headers={"Authorization": f"Basic {wrong}"})
                 assert connection.getresponse().status in {401, 429}
 
+    def send_large_records(self) -> None:
+        """Sends records by the proxy that their topic does not take."""
+        sent = self.rest.produce("logs", "json", [{"value": "x" * 3000}] * 25)
+        assert all(each["error_code"] for each in sent["offsets"])
+
+    def fill_the_proxy(self, clients: ThreadPoolExecutor) -> None:
+        """Sends by many connections more than the proxy's memory holds."""
+        body = {"records": [{"value": "x" * 2000}] * 300}
+        kind = "application/vnd.kafka.json.v2+json"
+        asked = [clients.submit(self.rest.ask, "POST", "/topics/fill", body, kind=kind) for _ in range(20)]
+        assert {each.result()[0] for each in asked} <= {200, 429}
+
+    def read_what_is_no_json(self, instance: str) -> None:
+        for _ in range(5):
+            kind = "application/vnd.kafka.json.v2+json"
+            assert self.rest.ask("GET", f"{instance}/records", accept=kind)[0] in {200, 500}
+
     def look_at_schemas(self) -> None:
         """Asks the console for what it has from a registry that does not answer."""
         self.console.get("/c/local/schemas")
@@ -132,7 +155,12 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
             EmbeddedBroker(tmp_path / "a", config=one | {"klamm.metrics.port": str(free_port())})
         )
         b = parts.enter_context(EmbeddedBroker(tmp_path / "b", config=one))
-        for topic, config in {"t": {}, "strings": {}, "logs": {"max.message.bytes": "2000"}}.items():
+        for topic, config in {
+            "t": {},
+            "strings": {},
+            "fill": {},
+            "logs": {"max.message.bytes": "2000"},
+        }.items():
             new_topic(a, config=config, name=topic)
         (tmp_path / "in.txt").write_text("first\n")
         (tmp_path / "app.log").write_text("first\n")
@@ -145,7 +173,7 @@ def loaded(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
             registries.append(parts.enter_context(registry))
         worker = WorkerProcess(worker_properties(a.bootstrap, "workers"), tmp_path).wait_ready()
         parts.callback(worker.end)
-        rest = parts.enter_context(RestProxyProcess(a.bootstrap, tmp_path / "rest"))
+        rest = parts.enter_context(RestProxyProcess(a.bootstrap, tmp_path / "rest", **MEMORY))
         agent_port = free_port()
         (tmp_path / "agent.toml").write_text(
             f'bootstrap_servers = "{a.bootstrap}"\nstate_dir = "{tmp_path}/agent"\n[metrics]\nport = {agent_port}\n'
@@ -267,6 +295,22 @@ def test_every_panel_has_data_and_alerts_come_and_go(loaded: Loaded) -> None:
     loaded.rest.end(kill=True)
     alerts({"KlammDown"})
     loaded.rest.start()
+    alerts(())
+
+    alerts({"RestProxyRecordsFail"}, step=loaded.send_large_records)
+    alerts(())
+
+    instance = loaded.rest.consumer("no-json", "json")
+    assert loaded.rest.ask("POST", f"{instance}/subscription", {"topics": ["strings"]})[0] == 204
+    alerts({"RestProxyErrors"}, step=lambda: loaded.read_what_is_no_json(instance))
+    assert loaded.rest.ask("DELETE", instance)[0] == 204
+    alerts(())
+
+    at = ("-b", loaded.a.bootstrap)
+    assert klamm("quota", "set", "--client-id", "rest", "producer_byte_rate=200000", *at).returncode == 0
+    with ThreadPoolExecutor(20) as clients:
+        alerts({"RestProxyRefuses"}, step=lambda: loaded.fill_the_proxy(clients))
+    assert klamm("quota", "unset", "--client-id", "rest", "producer_byte_rate", *at).returncode == 0
     alerts(())
 
     alerts({"ConsoleGuessedLogins"}, step=loaded.guess)
