@@ -222,6 +222,26 @@ async def test_who_guesses_makes_no_endless_queue(tmp_path: Path, monkeypatch: p
     assert await users.authenticate(basic("ann", "a")) is not None
 
 
+async def test_a_client_with_many_connections_is_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start, or a new password, all of them come at once."""
+    checked: list[str] = []
+
+    def verify(password: str, stored: str) -> bool:
+        checked.append(password)
+        return password == "a" and bool(stored)
+
+    monkeypatch.setattr(authentication, "verify", verify)
+    file = tmp_path / "users.toml"
+    file.write_text(f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "viewer"\n')
+    users = UsersFile(file, REALM)
+    found = await asyncio.gather(*(users.authenticate(basic("ann", "a")) for _ in range(300)))
+    assert {caller.name for caller in found if caller is not None} == {"ann"}
+    assert len(found) == 300
+    assert checked == ["a"]
+
+
 async def test_a_client_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "WRITE_S", 0.01)
     aborted = asyncio.Event()

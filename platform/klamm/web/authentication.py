@@ -61,7 +61,7 @@ class UsersFile:
         # Maps a digest of name and password to the stored form that it was checked against, and the result.
         self._checked: dict[bytes, tuple[str, bool]] = {}
         self._checks = asyncio.Semaphore(CHECKS_MAX)
-        self._waiting = 0
+        self._under_way: dict[tuple[bytes, str], asyncio.Task[bool]] = {}
         # An unknown user's check takes as long as a known one's.
         self._nobody = hash_password(secrets.token_hex(8))
 
@@ -81,7 +81,10 @@ class UsersFile:
         stored = user.stored if user else self._nobody
         digest = hmac.digest(self._key, f"{name}:{password}".encode(), hashlib.sha256)
         known = self._checked.get(digest)
-        right = known[1] if known is not None and known[0] == stored else await self._check(password, stored)
+        if known is not None and known[0] == stored:
+            right = known[1]
+        else:
+            right = await self._check(digest, password, stored)
         if digest not in self._checked and len(self._checked) >= REMEMBERED_MAX:
             # Drops the oldest; the wrong passwords of a guesser push out no right ones.
             wrong = (d for d, (_, was_right) in self._checked.items() if not was_right)
@@ -89,15 +92,20 @@ class UsersFile:
         self._checked[digest] = (stored, right)
         return user.caller if right and user is not None else None
 
-    async def _check(self, password: str, stored: str) -> bool:
-        if self._waiting >= WAITING_MAX:
-            raise TooMany("Too many passwords are being checked; try again")
-        self._waiting += 1
-        try:
-            async with self._checks:
-                return await asyncio.to_thread(verify, password, stored)
-        finally:
-            self._waiting -= 1
+    async def _check(self, digest: bytes, password: str, stored: str) -> bool:
+        """Checks a password, once for all requests that come with it meanwhile: a client may have many connections."""
+        check = self._under_way.get((digest, stored))
+        if check is None:
+            if len(self._under_way) >= WAITING_MAX:
+                raise TooMany("Too many passwords are being checked; try again")
+            check = asyncio.create_task(self._verify(password, stored))
+            self._under_way[digest, stored] = check
+            check.add_done_callback(lambda _: self._under_way.pop((digest, stored)))
+        return await asyncio.shield(check)
+
+    async def _verify(self, password: str, stored: str) -> bool:
+        async with self._checks:
+            return await asyncio.to_thread(verify, password, stored)
 
     def reload(self) -> None:
         """Reads the file. Raises ConfigError, and goes on with the users that it has, for one that cannot be used."""
