@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import ssl
 import stat
 from pathlib import Path
@@ -11,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from klamm.connect.rest.access import REALM
+from klamm.console.server import REALM as CONSOLE
 from klamm.registry.config import REALM as REGISTRY
+from klamm.restproxy.config import REALM as PROXY
 from klamm.security.authority import Signed, hosts_of, make_authority, make_server
 from klamm.security.folder import LOCAL_HOSTS, USERS, SecurityFolder, renew
+from klamm.security.grants import withheld
+from klamm.up.embedded import WORKER
 from klamm.web.endpoint import Access
 from klamm.web.passwords import verify
 from klamm.web.users import read_users
@@ -24,6 +29,7 @@ from klamm_base.tls import TlsSettings
 from klamm_broker.log.log_dir import DirectoryLock
 from klamm_broker.server.file_names import USERS as FILE_NAME
 from klamm_broker.server.scram_users import ScramUsers
+from klamm_kafka.wire.acls import ResourceType
 
 NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
 SECRET = {
@@ -105,6 +111,36 @@ def test_a_folder_of_an_earlier_version_gets_the_proxys_user_and_keeps_its_own(t
     file.write_text(mine + "\n")  # the administrator takes the user away
     opened(tmp_path)
     assert set(read_users(file, REALM).by_name) == {"admin", "app", "kim"}
+
+
+def test_at_the_proxy_an_application_has_no_topic_that_the_broker_withholds(tmp_path):
+    """The worker's topics hold its connectors' passwords. A folder of an earlier version is mended where nobody changed it."""
+    opened(tmp_path)
+    file = tmp_path / "rest.toml"
+    now = file.read_text()
+    old = re.sub(r'(?<=role = "viewer"\n)(?:.*\n)*?groups = .*', 'groups = ["*"]', now)
+    assert read_users(file, PROXY).by_name["app"].caller.may(Access.VIEW, "orders")
+    topics, groups = [], []
+    for each in withheld(WORKER):
+        {ResourceType.TOPIC: topics, ResourceType.GROUP: groups}.get(each.resource, []).append(
+            f"{each.name}x" if each.prefixed else each.name
+        )
+    assert {"connect-configs", "_schemas", "__x"} < set(topics)
+    for text in (now, old):
+        file.write_text(text)
+        opened(tmp_path)
+        assert file.read_text() == now
+        app = read_users(file, PROXY).by_name["app"].caller
+        assert not [name for name in topics if app.may(Access.VIEW, name)]
+        assert not [name for name in groups if app.may_use_group(name)]
+        assert app.may_use_group("readers")
+        assert not app.may(Access.VIEW, None)
+        for realm in (REALM, REGISTRY, CONSOLE):
+            assert read_users(file, realm).by_name["app"].caller.may(Access.VIEW, None), realm
+    mine = old.replace('groups = ["*"]', 'groups = ["a"]')
+    file.write_text(mine)
+    opened(tmp_path)
+    assert file.read_text() == mine
 
 
 def shake_hands(path: Path) -> None:

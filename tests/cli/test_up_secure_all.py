@@ -132,6 +132,13 @@ def the_proxy_registers_and_nothing_more(up: All) -> None:
     assert up.ask("app", "rest-proxy", "/topics/orders", body, AVRO)[0] == 403  # a viewer
     status, sent = up.ask("admin", "rest-proxy", "/topics/orders", body, AVRO)
     assert (status, sent["value_schema_id"]) == (200, 1)
+    assert "connect-configs" in up.ask("admin", "rest-proxy", "/topics")[1]
+    assert up.ask("app", "rest-proxy", "/topics")[1] == ["orders"]
+    consumer = up.ask("app", "rest-proxy", "/consumers/g", {})[1]["base_uri"].removeprefix(
+        up.ready["rest-proxy"]
+    )
+    for topic, status in (("orders", 204), ("connect-configs", 403)):
+        assert up.ask("app", "rest-proxy", f"{consumer}/subscription", {"topics": [topic]})[0] == status
     assert up.ask("rest-proxy", "registry", "/subjects")[1] == ["orders-value"]
     assert up.ask("rest-proxy", "registry", "/subjects/orders-value", method="DELETE")[0] == 403
     assert up.ask("rest-proxy", "rest", "/connectors")[1] == []

@@ -286,6 +286,7 @@ def test_kafkas_password_file(tmp_path: Path) -> None:
 
 BAD_FILES = [
     ({}, "nobody could do anything"),
+    ({"anonymous": {"role": "admin", "connectors": ["!a"]}}, "anonymous.connectors has exceptions only"),
     ({"user": {}}, r"user is unknown; there are \[users.NAME\]"),
     ({"users": {"a": {"role": "admin"}}}, "users.a.password is missing"),
     ({"users": {"a": {"password": "secret", "role": "admin"}}}, "users.a.password: it is not scrypt"),
@@ -338,6 +339,18 @@ def test_groups_are_for_those_whose_grant_lists_them_and_operators_of_all(
     caller = parse_users({"anonymous": entry}, REALM).anonymous
     assert caller is not None
     assert {each for each in ("a", "b") if caller.may_use_group(each)} == used
+
+
+def test_patterns_have_exceptions() -> None:
+    entry = {"role": "operator", "connectors": ["*", "!secret-*"], "groups": ["*", "!g"]}
+    caller = parse_users({"anonymous": entry}, REALM).anonymous
+    assert caller is not None
+    assert [name for name in ("a", "secret-a", "!secret-a") if caller.may(Access.VIEW, name)] == [
+        "a",
+        "!secret-a",
+    ]
+    assert not caller.may(Access.VIEW, None)  # the worker itself would show all of them
+    assert [name for name in ("f", "g") if caller.may_use_group(name)] == ["f"]
 
 
 def test_every_server_has_its_things_in_the_shared_file() -> None:

@@ -40,6 +40,18 @@ LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _AUTHORITY: Final = "Klamm's local authority"
 _SECRET_BYTES: Final = 24
 _PROXYS_SECTION: Final = re.compile(rf"^\[users\.{PROXY}\]\n(?:[^\[\n].*\n|\n)*", re.MULTILINE)
+_APPLICATIONS: Final = """\
+role = "viewer"
+connectors = ["*"]
+subjects = ["*"]
+clusters = ["*"]
+topics = ["*", "!__*", "!_schemas", "!connect-configs", "!connect-offsets", "!connect-status"]
+groups = ["*", "!connect-cluster", "!schema-registry"]"""
+"""The application's rights, which leave out at the REST proxy what it may not touch at the broker either (`klamm.security.grants.withheld`)."""
+_APPLICATIONS_OLD: Final = re.compile(
+    rf'(?<=^\[users\.{APP}\]\n)(password = ".*"\n)role = "viewer"\ngroups = \["\*"\]$', re.MULTILINE
+)
+"""Those of earlier versions, where nobody changed them."""
 _UNSTORED: Final = "users.new"
 """The names of users whom no broker has got yet."""
 _READABLE: Final = 0o644
@@ -249,18 +261,23 @@ def _token(path: Path) -> str:
 def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) -> None:
     """Writes the users of REST: the administrator's and the application's passwords are those at the broker.
 
-    A folder of an earlier version gets the proxy's user added. The users come before the proxy's file: a start that is killed
+    A folder of an earlier version gets the proxy's user added, and the application's rights as they are now. The users come before the proxy's file: a start that is killed
     between them gives the proxy another password.
     """
     file, proxy = path / "rest.toml", path / f"{PROXY}.properties"
     all_new = not file.exists() or bool(made & {ADMIN, APP})
-    if not all_new and proxy.exists():
-        return
+    if not all_new:
+        text = file.read_text(encoding="utf-8")
+        narrowed = _APPLICATIONS_OLD.sub(rf"\g<1>{_APPLICATIONS}", text)
+        if narrowed != text:
+            _write(file, narrowed)
+        if proxy.exists():
+            return
     info = load_properties(proxy).get("basic.auth.user.info", "") if proxy.exists() else ""
     password = info.partition(":")[2] or secrets.token_urlsafe(_SECRET_BYTES)
     own = _rest_user(PROXY, password, 'role = "operator"\nsubjects = ["*"]')
     if all_new:
-        rights = {ADMIN: 'role = "admin"', APP: 'role = "viewer"\ngroups = ["*"]'}
+        rights = {ADMIN: 'role = "admin"', APP: _APPLICATIONS}
         text = "".join(_rest_user(user, passwords[user], right) for user, right in rights.items()) + own
     else:
         kept = _PROXYS_SECTION.sub("", file.read_text(encoding="utf-8"))

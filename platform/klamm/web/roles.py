@@ -1,8 +1,8 @@
 """Roles: who may do what to which things of a server (connectors, subjects). Pure.
 
 A grant gives a role (viewer, operator, admin; each may also do what the earlier ones may) on the things
-whose names match one of its patterns (`orders-*`; `*`, `?` and `[...]` as in a shell). Requests that concern
-the server instead of one thing need the role on everything: a grant with the pattern `*`.
+whose names match one of its patterns (`orders-*`; `*`, `?` and `[...]` as in a shell) and none that begins with `!`, an exception. Requests
+that concern the server instead of one thing need the role on everything: a grant with the pattern `*` and no exceptions.
 """
 
 from __future__ import annotations
@@ -43,6 +43,16 @@ class Realm:
 
 NEEDED: Final = {Access.VIEW: Role.VIEWER, Access.OPERATE: Role.OPERATOR, Access.ADMINISTER: Role.ADMIN}
 EVERY: Final = "*"
+EXCEPT: Final = "!"
+
+
+def _match(patterns: Sequence[str], name: str) -> bool:
+    wanted = not _is_in(name, [each[1:] for each in patterns if each.startswith(EXCEPT)])
+    return wanted and _is_in(name, [each for each in patterns if not each.startswith(EXCEPT)])
+
+
+def _is_in(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, each) for each in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +66,13 @@ class Grant:
 
     def covers(self, name: str | None) -> bool:
         if name is None:
-            return EVERY in self.names
-        return any(fnmatchcase(name, pattern) for pattern in self.names)
+            return EVERY in self.names and not any(each.startswith(EXCEPT) for each in self.names)
+        return _match(self.names, name)
 
     def covers_group(self, group: str) -> bool:
         if self.groups is None:
             return self.role >= Role.OPERATOR and self.covers(None)
-        return any(fnmatchcase(group, pattern) for pattern in self.groups)
+        return _match(self.groups, group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@
     role = "viewer"
     connectors = ["public-*"]
 
-`connectors` are patterns of names (all, where it is not given). Another server has another kind of thing (`Realm`): servers may share a
+`connectors` are patterns of names (all, where it is not given); those behind `!` are exceptions: ["*", "!secret-*"]. Another server has another kind of thing (`Realm`): servers may share a
 file, and a grant on things of another server gives nothing at this one. `groups` are patterns of the consumer groups that a grant lets
 its user be a member of, at a server that has them.
 """
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.web.passwords import check_form
-from klamm.web.roles import EVERY, Caller, Grant, Realm, Role
+from klamm.web.roles import EVERY, EXCEPT, Caller, Grant, Realm, Role
 from klamm_base.errors import ConfigError
 
 KEY: Final = "rest.auth.file"
@@ -159,4 +159,6 @@ def _patterns(patterns: Any, where: str) -> tuple[str, ...]:
         patterns = [patterns]
     if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) and p for p in patterns):
         raise ValueError(f'{where} must be a list of patterns such as "orders-*"')
+    if all(p.startswith(EXCEPT) for p in patterns):
+        raise ValueError(f'{where} has exceptions only: add what they are exceptions from, such as "*"')
     return tuple(patterns)
