@@ -311,6 +311,12 @@ def test_logins_and_roles(broker: EmbeddedBroker, tmp_path: Path) -> None:
             assert proxy.ask("POST", f"{consumer}/offsets", offsets, login=ann)[0] == status
             asked = {"partitions": [{"topic": topic, "partition": 0}]}
             assert proxy.ask("GET", f"{consumer}/offsets", asked, login=ann)[0] == status
+        group = f"{cluster}/consumer-groups/g"
+        for path in (f"lags/{own}/partitions/0", f"consumers/c/assignments/{own}/partitions/0"):
+            assert (
+                proxy.ask("GET", f"{group}/{path}", login=ann)[0] == 403
+            )  # of a group, which is not one topic's
+            assert proxy.ask("GET", f"{group}/{path}", login=bob)[0] in {200, 404}
         narrowed = users.read_text().replace("own-*", "none").replace('["g"]', '["g*"]')
         users.write_text(narrowed)
         wait_until(

@@ -107,6 +107,18 @@ def streamed(parts: list[bytes], size_max: int = 1 << 20) -> list[Any]:
     return asyncio.run(collect())
 
 
+def test_few_bytes_are_no_millions_of_elements() -> None:
+    type_, _ = parse('{"type": "array", "items": "null"}', [])
+    data = bytearray()
+    avro_json.writer(type_)([None] * 1000, data)
+    assert avro_json.reader(type_)(bytes(data), 0)[0] == [None] * 1000
+    for count in (1001, 10_000_000):
+        data = bytearray()
+        avro_json.put_long(count, data)
+        with pytest.raises(avro_json.AvroDataError, match="is not believed"):
+            avro_json.reader(type_)(bytes(data) + b"\0", 0)
+
+
 def test_a_stream_of_objects_may_be_cut_anywhere() -> None:
     values = [{"a": 'ü€\\"}{', "n": [1, 2.5, True, None]}, {}, {"value": {"type": "JSON", "data": -1e9}}]
     text = " \r\n".join(json.dumps(v, ensure_ascii=False) for v in values).encode() + b"{}"

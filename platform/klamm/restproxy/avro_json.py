@@ -17,8 +17,8 @@ Read = Callable[[bytes, int], tuple[Any, int]]
 _NOT_NUMBERS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _BITS: Final = {"int": 31, "long": 63}
-_BLOCK_MAX: Final = 1 << 24
-"""The most elements of a block that are believed: elements of a type without content cost no bytes."""
+_EMPTY_MAX: Final = 1000
+"""The most elements of a block that are believed without a byte for each: a few bytes could tell of millions of nulls."""
 
 
 class AvroDataError(ValueError):
@@ -289,7 +289,7 @@ class _Readers:
                 if count < 0:  # its size in bytes follows, for readers that skip it
                     count = -count
                     _, at = take_long(data, at)
-                if count > _BLOCK_MAX:
+                if count > max(len(data) - at, _EMPTY_MAX):
                     raise AvroDataError(f"a block of {count} elements is not believed")
                 for _ in range(count):
                     if is_map:

@@ -1,7 +1,8 @@
 """A consumer instance: one consumer of a group, kept between requests. It blocks; `Instances` calls it in a thread, one call at a time.
 
 Records that do not fit into an answer wait here for the next one. Those of an answer count as read at the client's next request: a commit,
-by itself or asked for, covers none whose client went away, before the answer or after it.
+by itself or asked for, covers none whose client went away, before the answer or after it. An error that a poll meets is told once the records
+before it are answered. Every request for records polls, so that a rebalance never waits for a client that takes few at a time.
 """
 
 from __future__ import annotations
@@ -11,16 +12,29 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from klamm.restproxy.errors import EXCLUSIVE, ProxyError, illegal_state, partition_not_found
 from klamm.restproxy.producing import of_client
 from klamm.restproxy.requests import Place
+from klamm.restproxy.topic_patterns import posix
 
 ASK_S: Final = 15.0
 BATCH: Final = 1000
 LINGER_S: Final = 0.02
 """An answer waits so long for one more record, once it has some."""
+SLICE_S: Final = 0.5
+"""A wait looks so often whether its client is still there."""
+SETTLE_S: Final = 2.0
+"""The longest time that a request waits for the end of what was subscribed before."""
 _PASSING: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED})  # noqa: SLF001
 
 
@@ -44,11 +58,17 @@ class Instance:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._consumer = Consumer(dict(settings))
         self._waiting: deque[Fetched] = deque()
+        self._taken: list[tuple[Fetched, bytes]] = []
+        """The records of the answer that is being made, with their JSON."""
+        self._taken_bytes = 0
+        self._error: ProxyError | None = None
         self._answered: dict[tuple[str, int], int] = {}
         """The positions after the last answer."""
         self._pattern: str | None = None
         self.subscribed: tuple[str, ...] = ()
         self.assigned: tuple[Place, ...] = ()
+        self.ending = False
+        """Set from outside: a request for records waits no longer."""
 
     # ---- what it reads
 
@@ -62,15 +82,30 @@ class Instance:
         mixed = pattern is not None if self.subscribed else self._pattern is not None and bool(topics)
         if self.assigned or mixed:
             raise illegal_state(EXCLUSIVE)
-        wanted = [f"^{pattern.removeprefix('^')}"] if pattern is not None else list(topics)
+        self._store_answered()
+        wanted = [posix(pattern)] if pattern is not None else list(topics)
         self._try(lambda: self._consumer.subscribe(wanted, on_revoke=self._dropped, on_lost=self._dropped))
         self.subscribed, self._pattern = tuple(topics), pattern
+        if pattern is None:
+            self._settle(set(topics))
+        self._error = None
 
     def unsubscribe(self) -> None:
+        """Ends the subscription or the assignment; other members have its partitions when this returns."""
         self._store_answered()
-        self._try(self._consumer.unsubscribe)
-        self._waiting.clear()
+        self._try(self._consumer.unassign if self.assigned else self._consumer.unsubscribe)
         self.subscribed, self._pattern, self.assigned = (), None, ()
+        self._settle(set())
+        self._waiting.clear()
+        self._error = None
+
+    def _settle(self, topics: Collection[str]) -> None:
+        """Waits until no partition of other topics is assigned: librdkafka lets one go in a poll."""
+        deadline = time.monotonic() + SETTLE_S
+        while any(tp.topic not in topics for tp in self._try(self._consumer.assignment)):
+            if time.monotonic() > deadline:
+                break
+            self._poll(1, LINGER_S)
 
     def topics(self) -> list[str]:
         """Returns the topics of the subscription; of a pattern, those that are assigned."""
@@ -83,9 +118,21 @@ class Instance:
         if self.subscribed or self._pattern is not None:
             raise illegal_state(EXCLUSIVE)
         self._store_answered()
-        self._try(lambda: self._consumer.assign([TopicPartition(p.topic, p.partition) for p in places]))
+        going_on = self._going_on()
+        wanted = [
+            TopicPartition(p.topic, p.partition, going_on.get((p.topic, p.partition), OFFSET_INVALID))
+            for p in places
+        ]
+        self._try(lambda: self._consumer.assign(wanted))
         self._waiting.clear()
+        self._error = None
         self.assigned = tuple(places)
+
+    def _going_on(self) -> dict[tuple[str, int], int]:
+        """Returns the offsets that come next, of partitions that have been read."""
+        places = self._try(lambda: self._consumer.position(self._consumer.assignment()))
+        found = {(tp.topic, tp.partition): tp.offset for tp in places if tp.offset >= 0}
+        return found | {(each.topic, each.partition): each.offset for each in reversed(self._waiting)}
 
     def assignment(self) -> list[Place]:
         return sorted(Place(tp.topic, tp.partition) for tp in self._try(self._consumer.assignment))
@@ -96,6 +143,8 @@ class Instance:
 
     def _forget(self, gone: Collection[tuple[str, int]]) -> None:
         self._waiting = deque(f for f in self._waiting if (f.topic, f.partition) not in gone)
+        self._taken = [(f, data) for f, data in self._taken if (f.topic, f.partition) not in gone]
+        self._taken_bytes = sum(f.bytes for f, _ in self._taken)
         for each in gone:
             self._answered.pop(each, None)
 
@@ -169,41 +218,73 @@ class Instance:
         timeout_s: float,
         bytes_max: int,
         bytes_min: int,
-        decode: Callable[[Fetched], Any],
+        decode: Callable[[Fetched], bytes],
         gone: Callable[[], bool] = lambda: False,
-    ) -> list[Any]:
-        """Returns decoded records: as many as there are, but at most `bytes_max`, or one larger one. Waits for the first
-        records, and for `bytes_min` of them, no longer than the timeout. When the client is `gone`, the next request has them.
+    ) -> list[bytes]:
+        """Returns decoded records: as many as there are within the timeout, but at most `bytes_max`, or one larger one. Waits for the
+        first records, and for `bytes_min` of them, no longer than the timeout. When the client is `gone`, the next request has them.
 
         A record that cannot be decoded is an error when it is the first one, and ends the answer before it otherwise.
         """
         self._store_answered()
         deadline = time.monotonic() + timeout_s
-        found: list[Any] = []
-        read: list[Fetched] = []
-        size = 0
+        try:
+            if 0 < len(self._waiting) < 2 * BATCH:
+                self._poll(1, 0)
+            self._take(deadline, bytes_max, bytes_min, decode, gone)
+        except BaseException:
+            self._put_back()
+            raise
+        if gone():
+            self._put_back()
+        taken, self._taken, self._taken_bytes = self._taken, [], 0
+        self._answered = {(each.topic, each.partition): each.offset + 1 for each, _ in taken}
+        return [data for _, data in taken]
+
+    def _take(
+        self,
+        deadline: float,
+        bytes_max: int,
+        bytes_min: int,
+        decode: Callable[[Fetched], bytes],
+        gone: Callable[[], bool],
+    ) -> None:
         while True:
             if not self._waiting:
-                left = max(0.0, deadline - time.monotonic())
-                self._poll(BATCH, min(left, LINGER_S) if found and size >= bytes_min else left)
+                left = deadline - time.monotonic()
+                if self._taken and left <= 0:
+                    return
+                enough = self._taken and self._taken_bytes >= bytes_min
+                self._wait(min(left, LINGER_S) if enough else left, gone)
             if not self._waiting:
-                break
+                if self._error is not None and not self._taken:
+                    error, self._error = self._error, None
+                    raise error
+                return
             first = self._waiting[0]
-            if found and size + first.bytes > bytes_max:
-                break
+            if self._taken and self._taken_bytes + first.bytes > bytes_max:
+                return
             try:
-                found.append(decode(first))
+                data = decode(first)
             except ProxyError:
-                if not found:
+                if not self._taken:
                     raise
-                break
-            read.append(self._waiting.popleft())
-            size += first.bytes
-        if gone():
-            self._waiting.extendleft(reversed(read))
-            return []
-        self._answered = {(each.topic, each.partition): each.offset + 1 for each in read}
-        return found
+                return
+            self._taken.append((self._waiting.popleft(), data))
+            self._taken_bytes += first.bytes
+
+    def _wait(self, timeout_s: float, gone: Callable[[], bool]) -> None:
+        """Waits for records, or an error, as long as their client does."""
+        deadline = time.monotonic() + timeout_s
+        while self._error is None:
+            left = deadline - time.monotonic()
+            self._poll(BATCH, max(0.0, min(left, SLICE_S)))
+            if self._waiting or left <= SLICE_S or self.ending or gone():
+                return
+
+    def _put_back(self) -> None:
+        self._waiting.extendleft(each for each, _ in reversed(self._taken))
+        self._taken, self._taken_bytes = [], 0
 
     def _store_answered(self) -> None:
         """Notes the offsets of the last answer for commits. A partition that has been revoked since is its next owner's to read again."""
@@ -219,19 +300,20 @@ class Instance:
         """Reads into `_waiting`, and carries out rebalances. `consume` returns early only with `count` records, so the first one
         is waited for alone.
         """
-        messages = self._try(lambda: self._consumer.consume(1, timeout_s))
-        if messages and count > 1:
-            messages += self._try(lambda: self._consumer.consume(count - 1, 0))
+        first = self._try(lambda: self._consumer.consume(1, timeout_s))
+        self._keep(first)
+        if first and count > 1:
+            self._keep(self._try(lambda: self._consumer.consume(count - 1, 0)))
+
+    def _keep(self, messages: Iterable[Any]) -> None:
+        """Keeps what was read. Records stand before and behind an error, which hides none of them."""
         for message in messages:
             error = message.error()
             if error is None:
-                self._waiting.append(
-                    Fetched(
-                        message.topic(), message.partition(), message.offset(), message.key(), message.value()
-                    )
-                )
-            elif error.code() not in _PASSING:
-                raise of_client(error)
+                place = (message.topic(), message.partition(), message.offset())
+                self._waiting.append(Fetched(*place, message.key(), message.value()))
+            elif error.code() not in _PASSING and self._error is None:
+                self._error = of_client(error)
 
     def close(self, *, asked: bool) -> None:
         """Leaves the group. Where the instance commits by itself, what answers held is committed: of the last one if its client `asked` for the end."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,6 +27,10 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 SWEEP_S: Final = 1.0
+CLOSE_S: Final = 10.0
+"""The time in which consumers leave their groups when the proxy stops. Without a broker, librdkafka waits for the session's end, 45 s."""
+POLL_MS_MAX: Final = 86_400_000
+"""The largest max.poll.interval.ms that librdkafka takes."""
 T = TypeVar("T")
 
 
@@ -47,6 +53,28 @@ class Entry:
 def idle(entry: Entry, now: float, timeout_s: float) -> bool:
     """Tells whether an instance goes: nobody has asked for it for that long, and nobody waits for it."""
     return entry.calls == 0 and now - entry.used > timeout_s
+
+
+async def _in_daemon(work: Callable[[], None]) -> None:
+    """Has work done in a thread for which the process does not wait at its end."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(None) if error is None else done.set_exception(error)
+
+    def run() -> None:
+        error = None
+        try:
+            work()
+        except Exception as e:
+            error = e
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, error)
+
+    threading.Thread(target=run, name="consumer close", daemon=True).start()
+    await done
 
 
 class Instances:
@@ -72,11 +100,19 @@ class Instances:
         """Begins to look for idle instances; needs a running loop."""
         self._sweeping = asyncio.create_task(self._sweep(), name="idle consumers")
 
+    def end_waits(self) -> None:
+        """Has requests for records answered with what they have."""
+        for each in self._entries.values():
+            each.instance.ending = True
+
     async def stop(self) -> None:
         """Closes all instances, so that their groups know at once."""
         if self._sweeping is not None:
             self._sweeping.cancel()
-        await asyncio.gather(*(self._close(each) for each in list(self._entries.values())))
+        self.end_waits()
+        closing = [asyncio.create_task(self._close(each)) for each in self._entries.values()]
+        if closing and (late := (await asyncio.wait(closing, timeout=CLOSE_S))[1]):
+            log.warning("%d consumers have not left their groups, because no broker answers", len(late))
         self._pool.shutdown(wait=False)
 
     def make(
@@ -97,7 +133,7 @@ class Instances:
             raise instance_exists()
         if len(self._entries) >= self._max:
             raise busy(f"There are {self._max} consumer instances already (consumer.instances.max)")
-        poll_ms = max(300_000, int(self._timeout_s * 1000) + 60_000)
+        poll_ms = min(POLL_MS_MAX, max(300_000, int(self._timeout_s * 1000) + 60_000))
         fixed = {"group.id": group, "enable.auto.offset.store": False}
         try:
             instance = Instance({"max.poll.interval.ms": poll_ms, **self._settings, **own, **fixed})
@@ -150,8 +186,7 @@ class Instances:
             if self._entries.pop((entry.group, entry.name), None) is None:
                 return
             try:
-                close = partial(entry.instance.close, asked=asked)
-                await asyncio.get_running_loop().run_in_executor(self._pool, close)
+                await _in_daemon(partial(entry.instance.close, asked=asked))
             except KlammError as e:
                 log.warning("consumer %s of group %s did not close well: %s", entry.name, entry.group, e)
 

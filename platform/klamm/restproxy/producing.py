@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +30,8 @@ KNOWN_MAX: Final = 10_000
 CREATED_S: Final = (0.1, 0.3, 0.6)
 """Pauses before an unknown topic is asked for again: the first question may have made it, where brokers create topics by themselves."""
 ASK_S: Final = 15.0
+ASKING: Final = 8
+"""Questions for partitions at a time; others wait, and keep nothing else waiting."""
 FLUSH_S: Final = 10.0
 _QUEUE_MAX: Final = 10_000_000  # `Room` is the limit
 
@@ -44,7 +47,11 @@ class Record(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        """The bytes that the record costs while it waits, headers included."""
+        size = OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        if self.headers:
+            size += sum(OVERHEAD + len(name) + len(value or b"") for name, value in self.headers)
+        return size
 
 
 class Delivered(NamedTuple):
@@ -92,6 +99,7 @@ class Producing:
         self.room = Room(bytes_max)
         self.records = self.errors = self.refused = 0
         self._topics: dict[str, tuple[float, int]] = {}
+        self._asking = ThreadPoolExecutor(ASKING, thread_name_prefix="metadata")
         self._freed = asyncio.Event()
         self._producer: Producer | None = None
         self._closed = False
@@ -110,14 +118,15 @@ class Producing:
         if self._producer is not None:
             await asyncio.to_thread(self._producer.flush, FLUSH_S)
         self._closed = True
+        self._asking.shutdown(wait=False, cancel_futures=True)
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 
-    async def partitions(self, topic: str) -> int:
-        """Returns the number of partitions of a topic. Raises ProxyError 40401 where there is none."""
+    async def partitions(self, topic: str, *, above: int = -1) -> int:
+        """Returns the number of partitions of a topic, anew unless it has one `above`. Raises ProxyError 40401 where there is none."""
         known = self._topics.get(topic)
         now = time.monotonic()
-        if known is not None and known[0] > now:
+        if known is not None and known[0] > now and known[1] > above:
             return known[1]
         for pause in (*CREATED_S, None):
             count = await self._asked_partitions(topic)
@@ -135,7 +144,8 @@ class Producing:
         """Returns the number of partitions that the cluster tells; 0 where it knows no topic, or none yet."""
         assert self._producer is not None
         try:
-            metadata = await asyncio.to_thread(self._producer.list_topics, topic, ASK_S)
+            ask = partial(self._producer.list_topics, topic, ASK_S)
+            metadata = await self._loop.run_in_executor(self._asking, ask)
         except KafkaException as e:
             raise of_client(e.args[0]) from None
         found = metadata.topics.get(topic)

@@ -51,11 +51,21 @@ def known(body: Mapping[str, Any], fields: Collection[str], where: str = "The bo
 
 
 def text(body: Mapping[str, Any], name: str) -> str | None:
-    """Returns a field that is text; None where it is not there. Raises ProxyError."""
+    """Returns a field that is text; None where it is not there. Raises ProxyError, also for half a surrogate pair: C libraries die of it."""
     value = body.get(name)
-    if value is None or isinstance(value, str):
+    if value is None or (isinstance(value, str) and (value.isascii() or _is_whole(value))):
         return value
+    if isinstance(value, str):
+        raise unprocessable(f"{name} is not text: it has half a surrogate pair")
     raise unprocessable(f"{name} must be a string, not {json_kind(value)}")
+
+
+def _is_whole(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def whole(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import orjson
 
@@ -14,14 +18,19 @@ from klamm.restproxy import avro_json
 from klamm.restproxy.errors import ProxyError, invalid_schema, kafka_error, not_convertible
 from klamm.restproxy.formats import KINDS, Codec, Format, json_bytes
 from klamm_base.extras import how_to_install
-from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, RegistryError
+from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, RegistryError, schema_of
 from klamm_plugins.errors import DataError, RetriableError
 
 MAGIC: Final = b"\0"
 HEAD_BYTES: Final = 5
+THREADS: Final = 16
+LATEST_S: Final = 5.0
+"""The time for which a subject's newest version is believed."""
+LATEST_MAX: Final = 10_000
 _CODE_OF_FAILURE: Final = 40801  # Confluent's, for a registry that refuses or is not there
 _CONFLICT: Final = 409
 _INVALID: Final = frozenset({422, 42201})
+T = TypeVar("T")
 _FORMATS: Final = {kind: form for form, kind in KINDS.items()}
 
 
@@ -31,8 +40,19 @@ class Schemas:
     def __init__(self, client: RegistryClient | None) -> None:
         self._client = client
         self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="registry")
+        self._failed: tuple[float, str] = (0.0, "")
+        """The last time that the registry was not there, and why."""
+        self._latest: dict[tuple[str, int | None], tuple[float, RegisteredSchema]] = {}
         self._codecs: dict[int, tuple[Format, Codec]] = {}
         self._ids: dict[tuple[str, Format, str], int] = {}
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def asked(self, work: Callable[..., T], *args: Any) -> T:
+        """Has one of the methods done that block, in threads of its own: a slow registry keeps nothing else waiting."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
     def known_id(self, subject: str, format: Format, text: str) -> int | None:
         """Returns the id of a schema that was registered before; asks nobody."""
@@ -51,18 +71,20 @@ class Schemas:
             self._ids[subject, format, text] = known
         return known
 
+    def known_latest(self, subject: str, version: int | None = None) -> RegisteredSchema | None:
+        """Returns what `latest` found a moment ago; asks nobody."""
+        until_s, found = self._latest.get((subject, version), (0.0, None))
+        return found if time.monotonic() < until_s else None
+
     def latest(self, subject: str, version: int | None = None) -> RegisteredSchema:
         """Returns a version of a subject, or its newest. Raises ProxyError."""
-        if version is None:
-            newest: RegisteredSchema = self._asked(lambda client: client.latest(subject))
-            return newest
-        from urllib.parse import quote
-
-        from klamm_plugins.converters.registry import schema_of
-
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version or 'latest'}"
         answer = self._asked(lambda client: client.ask("GET", path))
-        return schema_of(int(answer["id"]), answer)
+        found = schema_of(int(answer["id"]), answer)
+        if len(self._latest) >= LATEST_MAX:
+            self._latest.clear()
+        self._latest[subject, version] = (time.monotonic() + LATEST_S, found)
+        return found
 
     def codec(self, format: Format, id: int) -> Codec:
         """Returns the codec of a schema, which must be of this format. Raises ProxyError."""
@@ -113,9 +135,19 @@ class Schemas:
             raise ProxyError(
                 _CODE_OF_FAILURE, "This proxy has no schema registry: schema.registry.url is not set"
             )
+        began_s = time.monotonic()
         try:
             with self._lock:
-                return ask(self._client)
+                failed_s, why = self._failed
+                if (
+                    failed_s > began_s
+                ):  # others waited for the same registry, and do not wait one after another
+                    raise ProxyError(_CODE_OF_FAILURE, why)
+                try:
+                    return ask(self._client)
+                except RetriableError as e:
+                    self._failed = (time.monotonic(), str(e))
+                    raise
         except RegistryError as e:
             if e.code in _INVALID:
                 raise invalid_schema(str(e)) from None
@@ -125,6 +157,16 @@ class Schemas:
             ) from None
         except RetriableError as e:
             raise ProxyError(_CODE_OF_FAILURE, str(e)) from None
+
+
+def encoded(codec: Codec, value: Any) -> bytes:
+    """Returns a value's bytes. Raises ProxyError, also where a library fails: for a reference that leads nowhere, or a value that is too deep."""
+    try:
+        return codec.encode(value)
+    except ProxyError:
+        raise
+    except Exception as e:
+        raise not_convertible(f"{type(e).__name__}: {e}") from None
 
 
 def _head(id: int) -> bytes:

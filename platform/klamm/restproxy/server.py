@@ -91,10 +91,12 @@ class RestProxy:
         await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
+        self._proxy.instances.end_waits()
         await self.http.stop()
         if self._started:
             await self._proxy.instances.stop()
             await self._proxy.producing.stop()
+        self._proxy.schemas.close()
 
     def _app(self) -> web.Application:
         metrics = Endpoint(

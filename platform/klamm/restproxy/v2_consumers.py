@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+import orjson
 from aiohttp import hdrs, web
 
 from klamm.restproxy import formats, requests
 from klamm.restproxy.context import PROXY, address, answer
 from klamm.restproxy.errors import (
     EXCLUSIVE,
+    ProxyError,
     format_mismatch,
     illegal_state,
     invalid_consumer,
@@ -233,6 +235,8 @@ async def read_records(request: web.Request) -> web.Response:
         _query(request, "max_bytes", requests.LONG_MAX) or requests.LONG_MAX,
         proxy.config.values["consumer.request.max.bytes"],
     )
+    if request.method == hdrs.METH_HEAD:  # it would take records and show none
+        return answer([], content_type=entry.format.media_type)
     decode = _decoder(entry.format, proxy.schemas)
     records = await proxy.instances.call(
         entry,
@@ -245,7 +249,7 @@ async def read_records(request: web.Request) -> web.Response:
         ),
     )
     proxy.instances.records += len(records)
-    return answer(records, content_type=entry.format.media_type)
+    return web.Response(body=b"[%s]" % b",".join(records), content_type=entry.format.media_type)
 
 
 def _types(format: Format) -> Sequence[str]:
@@ -262,7 +266,9 @@ def _query(request: web.Request, name: str, default: int) -> int:
     return int(text)
 
 
-def _decoder(format: Format, schemas: Schemas) -> Callable[[Fetched], Any]:
+def _decoder(format: Format, schemas: Schemas) -> Callable[[Fetched], bytes]:
+    """Returns the function that makes a record's JSON. It raises ProxyError, whatever is wrong with the record."""
+
     def plain(data: bytes | None) -> Any:
         return formats.decode(format, data)
 
@@ -271,18 +277,21 @@ def _decoder(format: Format, schemas: Schemas) -> Callable[[Fetched], Any]:
 
     part = with_schema if format.has_schema else plain
 
-    def decode(fetched: Fetched) -> Any:
+    def decode(fetched: Fetched) -> bytes:
         try:
-            key, value = part(fetched.key), part(fetched.value)
-        except ValueError as e:
+            return orjson.dumps(
+                {
+                    "topic": fetched.topic,
+                    "key": part(fetched.key),
+                    "value": part(fetched.value),
+                    "partition": fetched.partition,
+                    "offset": fetched.offset,
+                }
+            )
+        except ProxyError:
+            raise
+        except Exception as e:
             place = f"{fetched.topic}-{fetched.partition} at offset {fetched.offset}"
             raise kafka_error(f"Error deserializing key/value for partition {place}: {e}") from None
-        return {
-            "topic": fetched.topic,
-            "key": key,
-            "value": value,
-            "partition": fetched.partition,
-            "offset": fetched.offset,
-        }
 
     return decode

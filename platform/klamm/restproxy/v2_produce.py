@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from klamm.restproxy.context import PROXY, answer
 from klamm.restproxy.errors import partition_not_found, schema_missing, unprocessable
 from klamm.restproxy.formats import Codec, Format
 from klamm.restproxy.producing import Delivered, Record
-from klamm.restproxy.schemas import Schemas
+from klamm.restproxy.schemas import Schemas, encoded
 
 TYPES = (*formats.OF_RECORDS, *formats.OF_ANSWERS)
 _FIELDS = ("records", "key_schema", "key_schema_id", "value_schema", "value_schema_id")
@@ -39,7 +38,7 @@ class Codecs(NamedTuple):
     def encode(self, value: Any, where: str) -> bytes | None:
         if not self.form.has_schema:
             return formats.encode(self.form, value, where)
-        return self.codec.encode(value) if self.codec is not None and value is not None else None
+        return encoded(self.codec, value) if self.codec is not None and value is not None else None
 
 
 class Target(NamedTuple):
@@ -54,7 +53,11 @@ async def _produced(request: web.Request, partition: int | None) -> web.Response
     body = requests.known(await requests.read_object(request, TYPES), _FIELDS)
     given = requests.listed(body, "records")
     proxy = request.app[PROXY]
-    target = Target(await proxy.producing.partitions(topic), partition)
+    wanted = [each.get("partition") for each in given] if partition is None else [partition]
+    above = max(
+        (each for each in wanted if isinstance(each, int)), default=-1
+    )  # perhaps of a topic that has grown
+    target = Target(await proxy.producing.partitions(topic, above=above), partition)
     if partition is not None and partition >= target.partitions:
         raise partition_not_found()
     keys = values = Codecs(form)
@@ -104,7 +107,7 @@ async def _codecs(schemas: Schemas, subject: str, form: Format, body: Mapping[st
     if number is None and text is not None:
         number = schemas.known_id(subject, form, text)
         if number is None:
-            number = await asyncio.to_thread(schemas.register, subject, form, text)
+            number = await schemas.asked(schemas.register, subject, form, text)
     assert number is not None
-    codec = schemas.known_codec(form, number) or await asyncio.to_thread(schemas.codec, form, number)
+    codec = schemas.known_codec(form, number) or await schemas.asked(schemas.codec, form, number)
     return Codecs(form, number, codec)

@@ -15,6 +15,8 @@ from klamm.restproxy import v3_shapes as shapes
 from klamm.restproxy.errors import ProxyError
 from klamm.restproxy.v3 import asking
 from klamm.restproxy.v3_shapes import Json, Links
+from klamm.web.callers import demand
+from klamm.web.endpoint import Access
 from klamm.web.http import json_response
 
 
@@ -78,6 +80,7 @@ async def get_assignment(request: web.Request) -> web.Response:
     """Show a partition of a member of a consumer group."""
     path = request.match_info
     name, member = path["group"], path["consumer"]
+    demand(request, Access.VIEW, None)  # a group's partition, not the topic's
     place = TopicPartition(path["topic"], int(path["partition"]))
     async with asking(request) as (admin, links):
         found = _member(await _described(admin, name), member)
@@ -129,6 +132,7 @@ async def get_lag(request: web.Request) -> web.Response:
     """Show the lag of a consumer group in a partition."""
     path = request.match_info
     name, topic, number = path["group"], path["topic"], int(path["partition"])
+    demand(request, Access.VIEW, None)
     async with asking(request) as (admin, links):
         lags = await _lags(admin, name)
     found = next((x for x in lags if x["topic_name"] == topic and x["partition_id"] == number), None)

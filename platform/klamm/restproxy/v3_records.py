@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
@@ -22,11 +23,21 @@ from klamm.restproxy import formats, requests
 from klamm.restproxy.context import PROXY, Proxy
 from klamm.restproxy.errors import ProxyError, unprocessable
 from klamm.restproxy.formats import Format
-from klamm.restproxy.producing import OVERHEAD, Delivered, Record
+from klamm.restproxy.producing import Delivered, Record
+from klamm.restproxy.schemas import encoded
 from klamm.restproxy.v3 import JSON, links_of
+from klamm.web.callers import demand, still_known
+from klamm.web.endpoint import Access
+from klamm.web.errors import Forbidden
+
+log = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX: Final = 1000
 """Records of a stream that wait for their answers."""
+ASK_AGAIN_S: Final = 1.0
+"""A stream goes on for so long before its caller's rights are looked at again."""
+SMALL: Final = 1 << 16
+"""The bytes of an incomplete record that are read again with every chunk."""
 _FIELDS: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp", "original_size"})
 _OF_SCHEMA: Final = frozenset({"schema", "schema_id", "schema_version", "subject"})
 _OF_DATA: Final = frozenset({"type", "data", "subject_name_strategy"}) | _OF_SCHEMA
@@ -106,44 +117,79 @@ async def _read(
     answers: asyncio.Queue[Sent | ProxyError | None],
 ) -> None:
     """Hands records over as they arrive; ends the queue with None, unless nobody takes answers from it any more: then it is cancelled."""
+    asked_s = time.monotonic()
     try:
-        size_max = proxy.config.values["request.max.bytes"]
-        async for item in objects(request.content.iter_any(), size_max):
-            if isinstance(item, ProxyError):
-                await answers.put(item)
-                break
-            try:
-                await answers.put(await sent(proxy, topic, count, item))
-            except ProxyError as e:
-                await answers.put(e)
+        async for item in objects(request.content.iter_any(), proxy.config.values["request.max.bytes"]):
+            if time.monotonic() - asked_s > ASK_AGAIN_S:
+                asked_s = time.monotonic()
+                if (refused := await _refused(request, topic)) is not None:
+                    await answers.put(refused)
+                    break
+            await answers.put(
+                item if isinstance(item, ProxyError) else await _handed(proxy, topic, count, item)
+            )
+    except web.RequestPayloadError as e:
+        await answers.put(ProxyError(400, f"Bad Request: the body is not HTTP: {e}"))
     except Exception:
         await answers.put(None)
         raise
     await answers.put(None)
 
 
+async def _refused(request: web.Request, topic: str) -> ProxyError | None:
+    """Returns why a stream ends whose caller may not write to the topic any more."""
+    if not await still_known(request):
+        return ProxyError(401, "The caller has no access any more")
+    try:
+        demand(request, Access.OPERATE, topic)
+    except Forbidden as e:
+        return ProxyError(403, str(e))
+    return None
+
+
+async def _handed(proxy: Proxy, topic: str, count: int, item: Any) -> Sent | ProxyError:
+    """Hands a record over. Whatever is wrong with it is its own answer, and the stream goes on."""
+    try:
+        return await sent(proxy, topic, count, item)
+    except ProxyError as e:
+        return e
+    except Exception as e:
+        log.exception("a record for topic %s", topic)
+        return ProxyError(500, f"{type(e).__name__} (the server's log has the details)")
+
+
 async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[Any]:
-    """Yields the JSON values of a stream of bytes; a ProxyError, as the last one, for what is no JSON or too large."""
+    """Yields the JSON values of a stream of bytes; a ProxyError, as the last one, for what is no JSON or too large.
+
+    A large record that is not there yet is read again when its bytes have doubled, or a chunk may end it: not with every chunk.
+    """
     decoder = json.JSONDecoder(parse_constant=_refuse)
     waiting = bytearray()
+    incomplete = 0
     async for chunk in chunks:
         waiting += chunk
         values, waiting = _whole_lines(waiting)
         for each in values:
             yield each
-        values, rest = _complete(decoder, waiting)
-        for each in values:
-            yield each
-        if isinstance(rest, ProxyError):
-            yield rest
-            return
-        waiting = rest
+        if values or len(waiting) < SMALL or len(waiting) >= 2 * incomplete or chunk.rstrip().endswith(b"}"):
+            values, rest = _complete(decoder, waiting)
+            for each in values:
+                yield each
+            if isinstance(rest, ProxyError):
+                yield rest
+                return
+            waiting, incomplete = rest, len(rest)
         if len(waiting) > size_max:
             yield ProxyError(413, f"A record is larger than {size_max} bytes (request.max.bytes)")
             return
-    if waiting.strip():
+    values, rest = _complete(decoder, waiting)
+    for each in values:
+        yield each
+    if isinstance(rest, ProxyError):
+        yield rest
+    elif rest.strip():
         yield ProxyError(
-            400, f"Bad Request: the body ends within a record, or is no JSON: {bytes(waiting[:40])!r}"
+            400, f"Bad Request: the body ends within a record, or is no JSON: {bytes(rest[:40])!r}"
         )
 
 
@@ -163,7 +209,7 @@ def _whole_lines(data: bytearray) -> tuple[list[Any], bytearray]:
                 break
             found.append(value)
         at = end + 1
-    return found, data[at:]
+    return found, data[at:] if at else data
 
 
 def _refuse(constant: str) -> Any:
@@ -217,6 +263,8 @@ async def sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -
     requests.known(given, _FIELDS, "a record")
     partition = requests.whole(given, "partition_id")
     if partition is not None and partition >= count:
+        count = await proxy.producing.partitions(topic, above=partition)  # it may have grown
+    if partition is not None and partition >= count:
         raise ProxyError(40402, f"partition_id {partition}: the topic has {count} partitions")
     key = await _part(proxy, topic, given, "key") if given.get("key") is not None else None
     value = await _part(proxy, topic, given, "value") if given.get("value") is not None else None
@@ -228,7 +276,7 @@ async def sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -
         _headers(given),
     )
     size = record.bytes
-    proxy.limits.produce(size - OVERHEAD, time.monotonic())
+    proxy.limits.produce(len(record.key or b"") + len(record.value or b""), time.monotonic())
     if not proxy.producing.room.fits(size):
         await proxy.producing.has_room(size)
     return Sent(key, value, proxy.producing.send_one(topic, record, size))
@@ -268,7 +316,10 @@ async def _part(proxy: Proxy, topic: str, given: Mapping[str, Any], what: str) -
     if name == "STRING":
         if not isinstance(value, str | None):
             raise unprocessable(f"{what}.data must be a string")
-        data = None if value is None else value.encode()
+        try:
+            data = None if value is None else value.encode()
+        except UnicodeEncodeError as e:
+            raise unprocessable(f"{what}.data is not text: {e.reason}") from None
         return Part(data, {"type": name, "size": len(data or b"")})
     if name is not None and name not in _TYPES:
         raise unprocessable(f"{what}.type must be one of STRING, {', '.join(_TYPES)}, not {name!r:.40}")
@@ -298,17 +349,19 @@ async def _with_schema(
             raise unprocessable(f"{what}.type is needed with a schema")
         number = schemas.known_id(subject, form, text)
         if number is None:
-            number = await asyncio.to_thread(schemas.register, subject, form, text)
+            number = await schemas.asked(schemas.register, subject, form, text)
     elif number is None:
-        found = await asyncio.to_thread(schemas.latest, subject, version)
+        found = schemas.known_latest(subject, version)
+        if found is None:
+            found = await schemas.asked(schemas.latest, subject, version)
         number, version = found.id, found.version
     if form is None:
-        form = await asyncio.to_thread(schemas.format_of, number)
+        form = await schemas.asked(schemas.format_of, number)
     codec = schemas.known_codec(form, number)
     if codec is None:
-        codec = await asyncio.to_thread(schemas.codec, form, number)
+        codec = await schemas.asked(schemas.codec, form, number)
     value = body.get("data")
-    data = None if value is None else codec.encode(value)
+    data = None if value is None else encoded(codec, value)
     shown = {
         "type": form.name,
         "subject": subject,
@@ -327,7 +380,8 @@ async def answered(proxy: Proxy, topic: str, sent: Sent | ProxyError) -> dict[st
 
 
 def _refusal(error: ProxyError) -> dict[str, Any]:
-    return {"error_code": error.code, "message": str(error)}
+    shown = str(error).encode(errors="replace").decode()  # it may quote half a surrogate pair
+    return {"error_code": error.code, "message": shown}
 
 
 @lru_cache(1000)

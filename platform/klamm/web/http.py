@@ -30,6 +30,8 @@ MAX_BODY_BYTES: Final = 4 << 20  # a connector config is kilobytes; offsets of m
 _NO_BODY: Final = "The request has no body; a JSON object is needed"
 _METHODS: Final = frozenset(hdrs.METH_ALL)
 _SHOWN_MAX: Final = 200
+CLIENT_GONE: Final = 499
+"""Counted in place of an answer, which nobody would read."""
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -181,8 +183,15 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
         log.error("%s %s: %s", request.method, shown_path(request), e)  # noqa: TRY400 - a sentence, no bug
         return Failed(500, str(e))
     except Exception as e:
+        if isinstance(e, ConnectionError) and _has_gone(request):
+            log.debug("%s %s: the client has gone: %s", request.method, shown_path(request), e)
+            return Failed(CLIENT_GONE, "The client closed the connection")
         log.exception("%s %s", request.method, shown_path(request))
         return Failed(500, f"{type(e).__name__} (the server's log has the details)")
+
+
+def _has_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
