@@ -76,3 +76,5 @@ def test_a_course_comes_before_the_samples_and_brings_ages():
     ]  # fmt: skip
     assert found["ages"] == [2.0, 2.0, None]
     assert with_course(chart, []) == {**chart, "ages": None}
+    rows[1]["time_lag_ms"] = 28_000
+    assert with_course(chart, rows)["ages"] == [2.0, 22.0, 28.0]

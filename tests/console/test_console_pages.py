@@ -166,6 +166,34 @@ def test_a_search_until_a_time_reads_nothing_later(broker, console):
         assert found[-1][1]["read"] < 200, start
 
 
+def test_a_search_sees_committed_records_unless_it_is_asked_for_all(broker, console, browser):
+    """Aborted ones at the log's end, and those of a transaction that is open, hold it up for nobody."""
+    name = new_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for end, text in (
+        (producer.commit_transaction, "good"),
+        (producer.abort_transaction, "bad"),
+        (None, "open"),
+    ):
+        producer.begin_transaction()
+        for i in range(5):
+            producer.produce(name, f"{text}{i}")
+        producer.flush(30)
+        if end is not None:
+            end(30)
+    for start in ("newest", "oldest", "offset&at=-3", "newest&text=o"):
+        found = _found(console, f"/c/local/topics/{name}/records/stream?start={start}")
+        places, on = _places(found)
+        assert sorted(places) == ([] if "at" in start else [(0, i) for i in range(5)]), start
+        assert (on, found[-1][0]) == ("", "done")
+        assert found[-1][1]["seconds"] < 5
+    places, _ = _places(_found(console, f"/c/local/topics/{name}/records/stream?start=oldest&un=1"))
+    assert places == [(0, i) for first in (0, 6, 12) for i in range(first, first + 5)]
+    assert "bad0" in browser.get(f"/c/local/topics/{name}/records/0/6")
+    producer.abort_transaction(30)
+
+
 def test_large_records_are_not_all_kept(broker, console):
     name = new_topic(broker)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 1_000_000})

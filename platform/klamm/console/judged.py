@@ -101,13 +101,16 @@ def with_course(chart: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def _at(times: Sequence[float], rows: Sequence[Mapping[str, Any]]) -> list[float | None]:
-    """Returns the age in seconds that was known last at each time."""
+    """Returns the age in seconds at each time: between two rows that know it, it has gone evenly from one to the other."""
     found: list[float | None] = []
-    i, known = 0, None
+    known = [(r["at"] / 1000, None if r["time_lag_ms"] is None else r["time_lag_ms"] / 1000) for r in rows]
+    i = 0
     for at in times:
-        while i < len(rows) and rows[i]["at"] / 1000 <= at:
-            age = rows[i]["time_lag_ms"]
-            known = None if age is None else age / 1000
+        while i < len(known) and known[i][0] <= at:
             i += 1
-        found.append(known)
+        before, age = known[i - 1] if i else (at, None)
+        after, later = known[i] if i < len(known) else (at, None)
+        if age is not None and later is not None:
+            age += (later - age) * (at - before) / (after - before)
+        found.append(age)
     return found

@@ -154,6 +154,7 @@ async def one(visit: Visit) -> web.StreamResponse:
         "at": str(offset),
         "p": partition,
         "limit": "1",
+        "un": "1",
         "kf": visit.asked("kf"),
         "vf": visit.asked("vf"),
     }

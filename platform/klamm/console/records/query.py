@@ -22,7 +22,8 @@ Test = Callable[[Record], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A search. `at`: the offset or the time in ms where it begins; `until_ms`: no record that is later; `places`: where it goes on.
+    """A search. `at`: the offset or the time in ms where it begins; `until_ms`: no record that is later; `places`: where it goes on;
+    `committed`: no record of a transaction that is open or was aborted.
 
     `raw` tests look at bytes, and come first; `tests` look at decoded values.
     """
@@ -31,6 +32,7 @@ class Query:
     at: int = 0
     until_ms: int | None = None
     places: Places | None = None
+    committed: bool = True
     partitions: frozenset[int] | None = None
     limit: int = LIMIT
     key_form: str = "auto"
@@ -71,6 +73,7 @@ def read_query(given: Mapping[str, str]) -> Query:
         at=at,
         until_ms=read_time("until", until) if until else None,
         places=read_places(on) if (on := given.get("on", "")) else None,
+        committed=given.get("un", "") != "1",
         partitions=read_partitions(given.get("p", "")),
         limit=min(_number("limit", given.get("limit") or str(LIMIT), 1), LIMIT_MAX),
         key_form=key_form,

@@ -208,7 +208,9 @@ class Reading:
     def _open(self) -> Any:
         from confluent_kafka import Consumer, KafkaException
 
-        settings = self._cluster.client("consumer") | _CONSUMER | {"error_cb": self._note}
+        level = "read_committed" if self._query.committed else "read_uncommitted"
+        own = {"isolation.level": level, "error_cb": self._note}
+        settings = self._cluster.client("consumer") | _CONSUMER | own
         try:
             return Consumer(settings)
         except KafkaException as e:
