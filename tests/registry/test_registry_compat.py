@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from klamm.registry.compatibility import LEVELS, Earlier, reasons
+from klamm.registry.errors import RegistryError
 from klamm.registry.model import AVRO, JSON, PROTOBUF, Schema
 from klamm.registry.schemas import Parsed, differences, read
 
@@ -279,6 +280,21 @@ PROTOBUF_CASES = [
         ["FIELD_NAMED_TYPE_CHANGED"],
     ),
     (
+        'syntax = "proto2"; package p; message M { required int32 a = 1; optional string b = 2; }',
+        'syntax = "proto2"; package p; message M { optional int32 a = 1; repeated string b = 2; }',
+        ["FIELD_NUMERIC_LABEL_CHANGED"],
+    ),
+    (
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } oneof p { int32 c = 3; int32 d = 4; } }"),
+        proto("message M { oneof p { int32 a = 1; int32 b = 2; } oneof o { int32 c = 3; int32 d = 4; } }"),
+        [],
+    ),
+    (
+        proto("message M { int32 a = 1; }"),
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
+        ["ONEOF_FIELD_REMOVED"],
+    ),
+    (
         'syntax = "proto2"; package p; message M { required int32 a = 1; }',
         'syntax = "proto2"; package p; message M { required int32 b = 2; }',
         ["REQUIRED_FIELD_REMOVED", "REQUIRED_FIELD_ADDED"],
@@ -289,6 +305,121 @@ PROTOBUF_CASES = [
 @pytest.mark.parametrize(("new", "old", "expected"), PROTOBUF_CASES)
 def test_protobuf(new: str, old: str, expected: list[str]) -> None:
     assert kinds(PROTOBUF, new, old) == expected
+
+
+HOME = "message Home { int32 id = 1; bool on = 2; map<string, int32> rooms = 3; }"
+
+
+def importing(*bodies: str, main: str = 'import "home.proto"; message M { h.Home home = 1; }') -> Parsed:
+    """A schema that imports home.proto; with a second text, that one imports inner.proto."""
+    names = ("home.proto", "inner.proto")[: len(bodies)]
+    texts = tuple(zip(names, (f'syntax = "proto3"; {each}' for each in bodies), strict=True))
+    return read(Schema(kind=PROTOBUF, text=f'syntax = "proto3"; package m; {main}'), texts[::-1])[1]
+
+
+H = f"package h; {HOME}"
+IN_MAP = 'import "home.proto"; message M { map<string, h.Home> homes = 1; }'
+DEEP = 'package h; import "inner.proto"; message Home { i.Room room = 1; }'
+PUBLIC = 'package p; import public "inner.proto";'
+LOOP = "package h; message Home { Home next = 1; int32 id = 2; }"
+
+IMPORTING_CASES = [
+    (importing(H), importing(H), []),
+    (importing(f"{H} message New {{}}"), importing(H), []),
+    (importing(H.replace("int32 id", "int64 id")), importing(H), []),
+    (importing(H.replace("bool on = 2;", "")), importing(H), []),
+    (importing(H.replace("int32 id", "string id")), importing(H), ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    (importing(H.replace("<string, int32>", "<string, string>")), importing(H), ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    # an import may move to another package, if it keeps its content
+    (importing(H.replace("package h", "package g"), main='import "home.proto"; message M { g.Home home = 1; }'), importing(H), []),
+    (importing(f"package h; {HOME.replace('Home', 'Flat')}", main='import "home.proto"; message M { h.Flat home = 1; }'), importing(H),
+     ["FIELD_NAMED_TYPE_CHANGED"]),
+    (importing("package h; enum Home { A = 0; }"), importing(H), ["FIELD_KIND_CHANGED"]),
+    # a message may move out of an import, and not into one
+    (importing(main=f"message M {{ Home home = 1; }} {HOME}"), importing(H), []),
+    (importing(H), importing(main=f"message M {{ Home home = 1; }} {HOME}"), ["MESSAGE_REMOVED"]),
+    # what an import imports, also by `import public`
+    (importing(DEEP, "package i; message Room { string n = 1; }"), importing(DEEP, "package i; message Room { int32 n = 1; }"),
+     ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    (importing(DEEP, "package i; message Room { bytes n = 1; }"), importing(DEEP, "package i; message Room { string n = 1; }"), []),
+    (importing(PUBLIC, f"package h; {HOME.replace('int32 id', 'bytes id')}"), importing(PUBLIC, H),
+     ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    (importing(H.replace("int32 id", "string id"), main=IN_MAP), importing(H, main=IN_MAP),
+     ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    (importing(H.replace("int32 id = 1; bool on = 2;", "oneof o { int32 id = 1; bool on = 2; }")), importing(H),
+     ["MULTIPLE_FIELDS_MOVED_TO_ONEOF", "FIELD_NAMED_TYPE_CHANGED"]),
+    (importing(LOOP.replace("int32 id", "string id")), importing(LOOP), ["FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED"]),
+    # a message that is in no field is not the schema's
+    (importing(f"{H} message Other {{ string a = 1; }}"), importing(f"{H} message Other {{ int32 a = 1; }}"), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), IMPORTING_CASES)
+def test_protobuf_with_imports(new: Parsed, old: Parsed, expected: list[str]) -> None:
+    assert [d.kind for d in differences(new, old, ("new", "old"))] == expected
+
+
+def test_no_schema_holds_up_the_registry() -> None:
+    """Each of these small schemas took for ever."""
+    depth = 40
+    levels = [
+        record(*(field(n, ["null", f"R{i + 1}"]) for n in "lr"), name=f"R{i}") for i in reversed(range(depth))
+    ]
+    texts = [json.dumps(record("end", name=f"R{depth}")), *map(json.dumps, levels)]
+    references = tuple((str(n), text) for n, text in enumerate(texts))
+    avro = read(Schema(kind=AVRO, text='["null","R0"]'), references)[1]
+    other = read(Schema(kind=AVRO, text='["null","R0"]'), (*references[:-1], ("x", texts[-1])))[1]
+    assert differences(avro, other, ("new", "old")) == []
+
+    for key in ("anyOf", "oneOf", "allOf"):
+        names = {}
+        for i in range(30):
+            ref = {"$ref": f"#/definitions/d{i + 1}"}
+            names[f"d{i}"] = {key: [obj({"p": ref}), {"type": "array", "items": ref}]}
+        choices = {"$ref": "#/definitions/d0", "definitions": {**names, "d30": {"type": "string"}}}
+        assert kinds(JSON, {**choices, "title": "t"}, choices) == []
+    names = {f"d{i}": obj({p: {"$ref": f"#/definitions/d{i + 1}"} for p in "ab"}) for i in range(40)}
+    for last in ("string", "integer"):
+        tree = {"$ref": "#/definitions/d0", "definitions": {**names, "d40": {"type": last}}}
+        assert len(kinds(JSON, {**tree, "title": "t"}, tree)) == 0
+    string = {"$ref": "#/definitions/d0", "definitions": {**names, "d40": {"type": "string"}}}
+    assert set(kinds(JSON, tree, string)) == {"TYPE_CHANGED"}
+
+    slow = {
+        "type": "object",
+        "patternProperties": {"^(a+)+$": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    name = "a" * 60 + "!"
+    assert kinds(JSON, slow, {"type": "object", "properties": {name: {"type": "string"}}}) != []
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (AVRO, '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":[]}]}'),
+        (AVRO, '{"type":"record","name":"R","doc":"\\ud800","fields":[]}'),
+        (AVRO, '{"type":"record","name":"R","aliases":[1],"fields":[]}'),
+        (AVRO, '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1e999}]}'),
+        (JSON, '{"maximum":NaN}'),
+        (JSON, '{"maximum":1e999}'),
+        (JSON, '{"$schema":[]}'),
+        (JSON, '{"title":"\\ud800"}'),
+    ],
+)
+def test_odd_schemas_are_refused_in_words(kind: str, text: str) -> None:
+    with pytest.raises(RegistryError, match="Invalid schema"):
+        read(Schema(kind=kind, text=text))
+
+
+def test_odd_numbers_are_compared() -> None:
+    """Fractions as they stand in the text, and integers that no float can hold."""
+    step = {"type": "number", "multipleOf": 0.1}
+    assert kinds(JSON, step, {"type": "number", "multipleOf": 0.3}) == []
+    large = {"type": "number", "maximum": 10**400}
+    assert kinds(JSON, large, {"type": "number", "maximum": 1.5}) == []
+    fields = record(field("a", ["double", {"type": "array", "items": "int"}], default=[]))
+    assert kinds(AVRO, fields, record()) == []
 
 
 def test_another_kind_is_never_compatible() -> None:

@@ -35,6 +35,7 @@ def ask(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
         f'[users.root]\npassword = "{stored}"\nrole = "admin"\n'
         f'[users.writer]\npassword = "{stored}"\ngrants = [{{ role = "operator", subjects = ["orders-*"] }}]\n'
         f'[users.contextual]\npassword = "{stored}"\nrole = "viewer"\nsubjects = [":.c:*"]\n'
+        f'[users.wide]\npassword = "{stored}"\nrole = "admin"\nsubjects = [":.*"]\n'
         f'[users.chief]\npassword = "{stored}"\nrole = "admin"\nsubjects = ["mine-*"]\n'
         f'[users.reader]\npassword = "{stored}"\nrole = "viewer"\nsubjects = ["orders-*"]\n'
     )
@@ -141,6 +142,69 @@ def test_a_schema_is_shown_by_the_rights_on_its_own_places(ask: Ask) -> None:
         assert "symbols" not in ask("chief", "GET", path)[1]["schema"]
         assert ask("chief", "GET", f"{path}?format=resolved")[0] == 403
         assert "symbols" in ask("root", "GET", f"{path}?format=resolved")[1]["schema"]
+
+
+def test_rights_are_those_on_the_subject_that_is_meant(ask: Ask) -> None:
+    """A subject of the default context may be written with that context, and one of another behind an address of it."""
+    schema = {"schema": '"int"'}
+    assert ask("root", "POST", "/subjects/secret-value/versions", schema)[0] == 200
+    for method, path, body in (
+        ("GET", "/subjects/:.:secret-value/versions", None),
+        ("DELETE", "/subjects/:.:secret-value", None),
+        ("PUT", "/config/:.:secret-value", {"compatibility": "NONE"}),
+        ("GET", "/contexts/:.:/subjects/secret-value/versions", None),
+    ):
+        assert ask("wide", method, path, body)[0] == 403, (method, path)
+    assert ask("root", "GET", "/subjects/:.:secret-value/versions") == (200, [1])
+    assert ask("root", "POST", "/contexts/c/subjects/there-value/versions", schema)[0] == 200
+    assert ask("contextual", "GET", "/contexts/c/subjects/there-value/versions") == (200, [1])
+    assert ask("contextual", "GET", "/contexts/d/subjects/there-value/versions")[0] == 403
+    assert ask("contextual", "DELETE", "/contexts/c/subjects/there-value")[0] == 403
+    assert ask(None, "GET", "/contexts/c/subjects")[0] == 401
+
+
+def test_an_address_may_have_a_context(ask: Ask) -> None:
+    """Clients get such an address, and know nothing of contexts."""
+    at = "/contexts/:.staging:"
+    assert ask("root", "POST", f"{at}/subjects/a%2Fb/versions", {"schema": '"int"'})[1]["id"] == 1
+    assert (
+        ask("root", "POST", "/contexts/staging/subjects/a%2Fb/versions", {"schema": '"long"'})[1]["id"] == 2
+    )
+    assert ask("root", "GET", f"{at}/subjects") == (200, [":.staging:a/b"])
+    assert [v["id"] for v in ask("root", "GET", f"{at}/schemas")[1]] == [1, 2]
+    assert ask("root", "GET", f"{at}/schemas/ids/2")[1]["schema"] == '"long"'
+    assert ask("root", "GET", f"{at}/schemas/ids/2/versions")[1] == [
+        {"subject": ":.staging:a/b", "version": 2}
+    ]
+    assert ask("root", "GET", f"{at}/subjects/a%2Fb/versions/latest")[1]["subject"] == ":.staging:a/b"
+    checked = ask(
+        "root", "POST", f"{at}/compatibility/subjects/a%2Fb/versions/latest", {"schema": '"string"'}
+    )
+    assert checked == (200, {"is_compatible": False})
+    assert ask("root", "PUT", f"{at}/config", {"compatibility": "NONE"})[0] == 200
+    assert ask("root", "PUT", f"{at}/mode/a%2Fb", {"mode": "READONLY"})[0] == 200
+    assert ask("root", "GET", "/config/:.staging:")[1]["compatibilityLevel"] == "NONE"
+    assert ask("root", "GET", "/mode/:.staging:a%2Fb") == (200, {"mode": "READONLY"})
+    assert ask("root", "GET", "/contexts/a:b/subjects")[1]["error_code"] == 42208
+    assert ask("root", "GET", f"{at}/nothing")[0] == 404
+
+
+def test_checks_and_modes_answer_as_confluents(ask: Ask) -> None:
+    path = "/compatibility/subjects/nowhere/versions"
+    assert ask("root", "POST", f"{path}/latest", {"schema": '"int"'}) == (200, {"is_compatible": True})
+    assert ask("root", "POST", f"{path}/1", {"schema": '"int"'})[0] == 404
+    assert ask("root", "POST", path, {"schema": "{"})[1]["error_code"] == 42201
+    status, told = ask("root", "POST", f"{path}?verbose=true", {"schema": "{"})
+    assert (status, told["is_compatible"], len(told["messages"])) == (200, False, 1)
+    assert ask("root", "PUT", "/mode", {"mode": "READWRITE"})[0] == 200
+    assert ask("root", "DELETE", "/mode") == (200, {"mode": "READWRITE"})
+    owned = {"schema": '"int"', "metadata": {"properties": {"owner": "me"}, "tags": None}, "ruleSet": {}}
+    assert ask("root", "POST", "/subjects/owned/versions", owned)[0] == 200
+    status, found = ask("root", "GET", "/subjects/owned/metadata?key=owner&value=me")
+    assert (status, found["version"], found["metadata"]) == (200, 1, {"properties": {"owner": "me"}})
+    assert ask("root", "GET", "/subjects/owned/metadata?key=owner&value=you")[1]["error_code"] == 40403
+    assert ask("root", "POST", "/subjects/owned/versions", {"schema": '"int"', "metadata": []})[0] == 422
+    assert ask("root", "GET", "/subjects?limit=0")[1] != []
 
 
 def test_every_endpoint_is_documented(ask: Ask) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from klamm.registry import service
+from klamm.registry import deletion, service
 from klamm.registry.errors import RegistryError
-from klamm.registry.model import Reference, Schema
-from klamm.registry.records import Change, decode, encode
+from klamm.registry.model import Reference, Schema, Version
+from klamm.registry.records import Change, SchemaRecord, decode, encode
 from klamm.registry.schemas import resolved
 from klamm.registry.service import Registration
 from klamm.registry.store import Store
@@ -96,19 +96,19 @@ def test_deletions_are_soft_first(registry: Registry) -> None:
         registry.do(service.put_config, "a", {"compatibility": "NONE"})
         registry.register("a", text)
     assert [v.version for v in service.versions_of(registry.store, "a")] == [1, 2]
-    assert code(registry.do, service.delete_version, "a", "1", permanent=True) == 40407
-    assert registry.do(service.delete_version, "a", "1", permanent=False) == 1
-    assert code(registry.do, service.delete_version, "a", "1", permanent=False) == 40406
+    assert code(registry.do, deletion.delete_version, "a", "1", permanent=True) == 40407
+    assert registry.do(deletion.delete_version, "a", "1", permanent=False) == 1
+    assert code(registry.do, deletion.delete_version, "a", "1", permanent=False) == 40406
     assert code(service.version_of, registry.store, "a", "1") == 40402
     assert service.version_of(registry.store, "a", "1", deleted=True).id == 1
     assert registry.register("a", record("x")) == 1  # its id again, as a new version
     assert [v.version for v in service.versions_of(registry.store, "a")] == [2, 3]
-    assert registry.do(service.delete_version, "a", "1", permanent=True) == 1
-    assert code(registry.do, service.delete_subject, "a", permanent=True) == 40405
-    assert registry.do(service.delete_subject, "a", permanent=False) == [2, 3]
-    assert code(registry.do, service.delete_subject, "a", permanent=False) == 40404
+    assert registry.do(deletion.delete_version, "a", "1", permanent=True) == 1
+    assert code(registry.do, deletion.delete_subject, "a", permanent=True) == 40405
+    assert registry.do(deletion.delete_subject, "a", permanent=False) == [2, 3]
+    assert code(registry.do, deletion.delete_subject, "a", permanent=False) == 40404
     assert code(service.versions_of, registry.store, "a") == 40401
-    assert registry.do(service.delete_subject, "a", permanent=True) == [2, 3]
+    assert registry.do(deletion.delete_subject, "a", permanent=True) == [2, 3]
     assert registry.replayed().subjects == registry.store.subjects == {}
     assert registry.register("a", record("new")) == 3, "an id never means another schema"
 
@@ -120,24 +120,29 @@ def test_references_are_resolved_and_protected(registry: Registry) -> None:
     assert code(registry.register, "outer", text) == 42201
     assert registry.register("outer", text, references=[reference]) == 2
     inner = service.version_of(registry.store, "inner", "1")
-    assert service.referrers_of(registry.store, inner) == [2]
-    assert code(registry.do, service.delete_subject, "inner", permanent=False) == 42206
+    assert [v.id for v in registry.store.referring(inner)] == [2]
+    assert code(registry.do, deletion.delete_subject, "inner", permanent=False) == 42206
     missing = Reference(name="x.E", subject="inner", version=7)
     assert code(registry.register, "outer", text, references=[missing]) == 42201
-    registry.do(service.delete_subject, "outer", permanent=False)
-    registry.do(service.delete_subject, "inner", permanent=False)
+    registry.do(deletion.delete_subject, "outer", permanent=False)
+    registry.do(deletion.delete_subject, "inner", permanent=False)
 
 
 def test_a_softly_deleted_version_that_is_referred_to_stays(registry: Registry) -> None:
     """A reference may be made to a version that is softly deleted already; without it, the schema could be read no more."""
     registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
-    registry.do(service.delete_subject, "inner", permanent=False)
+    registry.do(deletion.delete_subject, "inner", permanent=False)
     text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.E"}]})
     registry.register("outer", text, references=[Reference(name="x.E", subject="inner", version=1)])
-    assert code(registry.do, service.delete_version, "inner", "1", permanent=True) == 42206
-    assert code(registry.do, service.delete_subject, "inner", permanent=True) == 42206
-    registry.do(service.delete_subject, "outer", permanent=False)
-    assert registry.do(service.delete_subject, "inner", permanent=True) == [1]
+    assert code(registry.do, deletion.delete_version, "inner", "1", permanent=True) == 42206
+    assert code(registry.do, deletion.delete_subject, "inner", permanent=True) == 42206
+    registry.do(deletion.delete_subject, "outer", permanent=False)
+    assert code(registry.do, deletion.delete_subject, "inner", permanent=True) == 42206, (
+        "data may be there still"
+    )
+    assert code(registry.do, deletion.delete_version, "inner", "1", permanent=True) == 42206
+    registry.do(deletion.delete_subject, "outer", permanent=True)
+    assert registry.do(deletion.delete_subject, "inner", permanent=True) == [1]
 
 
 def test_protobuf_and_json_refer_to_others(registry: Registry) -> None:
@@ -158,7 +163,7 @@ def test_modes(registry: Registry) -> None:
     registry.do(service.put_mode, "a", "READONLY", force=False)
     assert code(registry.register, "a", '"long"') == 42205
     assert registry.register("a", '"int"') == 1, "what is there is found"
-    assert code(registry.do, service.delete_subject, "a", permanent=False) == 42205
+    assert code(registry.do, deletion.delete_subject, "a", permanent=False) == 42205
     assert code(registry.do, service.put_mode, "a", "IMPORT", force=False) == 42205
     assert code(registry.do, service.put_mode, "a", "SOMETIMES", force=False) == 42204
     registry.do(service.put_mode, "b", "IMPORT", force=False)
@@ -273,3 +278,120 @@ def test_avro_is_shown_with_its_references(registry: Registry) -> None:
     shown = json.loads(resolved(service.parsed(registry.store, version.schema, "outer")[1]))
     assert shown["fields"][0]["type"] == {"type": "enum", "name": "E", "namespace": "x", "symbols": ["A"]}
     assert shown["fields"][1]["type"] == "x.E"
+
+
+def test_a_subject_whose_versions_refer_to_each_other_can_be_deleted(registry: Registry) -> None:
+    registry.do(service.put_config, "s", {"compatibility": "NONE"})
+    registry.register("s", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.E"}]})
+    registry.register("s", text, references=[Reference(name="x.E", subject="s", version=1)])
+    assert code(registry.do, deletion.delete_version, "s", "1", permanent=False) == 42206
+    assert registry.do(deletion.delete_subject, "s", permanent=False) == [1, 2]
+    assert registry.do(deletion.delete_subject, "s", permanent=True) == [1, 2]
+    assert registry.replayed().referrers.get(("s", 1), set()) == set()
+
+
+def test_level_and_mode_go_with_the_last_version(registry: Registry) -> None:
+    """As in Confluent's registry, whose topic has no records for that when a subject is softly deleted."""
+    registry.register("a", '"int"')
+    registry.do(service.put_config, "a", {"compatibility": "FULL"})
+    registry.do(service.put_mode, "a", "READWRITE", force=False)
+    registry.do(deletion.delete_subject, "a", permanent=False)
+    assert registry.replayed().configs == {"a": {"compatibilityLevel": "FULL"}}
+    registry.register("a", '"long"')
+    assert service.config_of(registry.store, "a")["compatibilityLevel"] == "FULL"
+    registry.do(deletion.delete_version, "a", "1", permanent=True)
+    assert registry.store.modes == {"a": "READWRITE"}
+    registry.do(deletion.delete_version, "a", "2", permanent=False)
+    registry.do(deletion.delete_version, "a", "2", permanent=True)
+    assert (registry.replayed().configs, registry.replayed().modes) == ({}, {})
+
+
+def test_levels_and_modes_hold_in_a_context_or_in_all(registry: Registry) -> None:
+    """As in Confluent's registry: without a subject they are those of the default context."""
+    levels = {None: "NONE", ":.__GLOBAL:": "FULL", ":.x:": "FORWARD"}
+    for place, level in levels.items():
+        registry.do(service.put_config, place, {"compatibility": level})
+    of = {
+        s: service.config_of(registry.store, s)["compatibilityLevel"] for s in ("a", ":.x:a", ":.y:a", None)
+    }
+    assert of == {"a": "NONE", ":.x:a": "FORWARD", ":.y:a": "FULL", None: "NONE"}
+    registry.do(service.put_mode, None, "READONLY", force=False)
+    assert [service.mode_of(registry.store, s) for s in ("a", ":.x:a")] == ["READONLY", "READWRITE"]
+    registry.do(service.put_mode, ":.__GLOBAL:", "READONLY", force=False)
+    assert service.mode_of(registry.store, ":.x:a") == "READONLY"
+    assert code(checked, ":.__GLOBAL:a") == code(checked, "__GLOBAL") == 42208
+
+
+RULES = {"domainRules": [{"name": "encrypt", "kind": "TRANSFORM", "type": "ENCRYPT"}]}
+OWNER = {"properties": {"owner": "me", "confluent:version": "1"}}
+
+
+def test_metadata_and_rules_are_handed_on(registry: Registry) -> None:
+    """A producer that registers its schema without rules does not take them away."""
+    first = Registration(schema=Schema(kind="AVRO", text=record("x"), metadata=OWNER, rules=RULES))
+    assert registry.do(service.register, "a", first)["id"] == 1
+    assert registry.register("a", record("x")) == 1
+    assert [v.version for v in registry.store.versions("a")] == [1]
+    plain = Registration(schema=Schema(kind="AVRO", text=record("x")))
+    assert service.lookup(registry.store, "a", plain, deleted=False).version == 1
+    registry.do(service.put_config, "a", {"compatibility": "NONE"})
+    assert registry.register("a", record("x", "y")) == 2
+    second = service.version_of(registry.store, "a", "latest").schema
+    assert second.rules == RULES
+    assert second.metadata == {"properties": {"owner": "me", "confluent:version": "2"}}
+    assert registry.register("a", record("x", "y")) == 2
+    found = service.latest_with(registry.store, "a", {"owner": "me", "confluent:version": "1"}, deleted=False)
+    assert found.version == 1
+    assert code(service.latest_with, registry.store, "a", {"owner": "you"}, deleted=False) == 40403
+
+
+def test_metadata_may_be_sent_without_a_schema(registry: Registry) -> None:
+    more = Registration(schema=Schema(kind="AVRO", text="", metadata={"tags": {"x": ["PII"]}}))
+    assert code(registry.do, service.register, "a", more) == 42201
+    registry.register("a", record("x"))
+    registry.do(
+        service.put_config,
+        "a",
+        {"overrideMetadata": {"properties": {"team": "red"}}, "defaultRuleSet": RULES},
+    )
+    registry.do(service.register, "a", more)
+    latest = service.version_of(registry.store, "a", "latest")
+    assert (latest.version, latest.schema.text) == (
+        2,
+        service.version_of(registry.store, "a", "1").schema.text,
+    )
+    assert latest.schema.metadata == {"tags": {"x": ["PII"]}, "properties": {"team": "red"}}
+    assert latest.schema.rules == RULES
+
+
+def test_an_import_may_be_done_again(registry: Registry) -> None:
+    registry.do(service.put_mode, None, "IMPORT", force=False)
+    for _ in range(2):
+        assert registry.register("a", '"int"', id=7) == 7
+        assert registry.register("a", '"long"', id=9, version=4) == 9
+    assert [(v.version, v.id) for v in registry.store.versions("a")] == [(1, 7), (4, 9)]
+    registry.do(service.put_mode, None, "READWRITE", force=False)
+    assert registry.register("a", '"int"', id=7) == 7, "nothing is written"
+    assert code(registry.register, "a", '"int"', id=8) == 42205
+
+
+def test_an_alias_stays_in_its_context(registry: Registry) -> None:
+    registry.register("real", '"int"')
+    registry.register(":.x:real", '"long"')
+    registry.do(service.put_config, ":.x:other", {"alias": "real"})
+    assert service.version_of(registry.store, ":.x:other", "1").schema.text == '"long"'
+
+
+def test_what_an_earlier_registry_took_does_not_stop_a_subject(registry: Registry) -> None:
+    """Confluent's took defaults that do not fit, and JSON Schemas that break their draft."""
+    bad = '{"type":"record","name":"R","namespace":"a-b","fields":[{"name":"x","type":"int","default":"0"}]}'
+    old = '{"type":"object","properties":{"a":{"type":"string","minLength":"1"}},"required":[]}'
+    for number, (subject, text, kind) in enumerate((("a", bad, "AVRO"), ("j", old, "JSON")), 1):
+        version = Version(subject=subject, version=1, id=number, schema=Schema(kind=kind, text=text))
+        registry.take(SchemaRecord(subject=subject, version=1, value=version))
+    assert code(registry.register, "b", bad) == 42201
+    assert code(registry.register, "k", old, "JSON") == 42201
+    assert registry.register("a", bad) == 1
+    assert registry.register("a", bad.replace('"0"', "0").replace("a-b", "ab")) == 3
+    assert registry.register("j", '{"type":"object","properties":{"a":{"type":"string"}}}', "JSON") == 4

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm.registry import json_text
+
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 DEPTH_MAX: Final = 200
 """The deepest nesting that is read: deeper schemas would exhaust the stack, ours or a client's."""
@@ -78,29 +80,30 @@ class Avro:
         return self.fullname or self.kind
 
 
-def parse(text: str, references: Iterable[str] = ()) -> tuple[Avro, frozenset[str]]:
+def parse(text: str, references: Iterable[str] = (), *, strict: bool = True) -> tuple[Avro, frozenset[str]]:
     """Reads a schema; `references` are the texts that it refers to, in order of dependency. Returns it with the names that
-    the references define. Raises AvroError.
+    the references define. Not `strict`: names and defaults may be anything, as earlier registries took them. Raises AvroError.
     """
     names: dict[str, Avro] = {}
     for each in references:
-        _Reader(names).read(_json(each))
+        _Reader(names, strict=False).read(_json(each))
     foreign = frozenset(names)
-    return _Reader(names).read(_json(text)), foreign
+    return _Reader(names, strict=strict).read(_json(text)), foreign
 
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as e:
+        return json_text.loads(text)
+    except (ValueError, RecursionError) as e:
         if re.fullmatch(r"[\w.]+", text.strip()):
             return text.strip()  # a bare name, as Avro's library takes it
         raise AvroError(f"it is not JSON: {e}") from None
 
 
 class _Reader:
-    def __init__(self, names: dict[str, Avro]) -> None:
+    def __init__(self, names: dict[str, Avro], *, strict: bool) -> None:
         self._names = names
+        self._strict = strict
 
     def read(self, value: Any, namespace: str = "", depth: int = 0) -> Avro:
         if depth > DEPTH_MAX:
@@ -158,17 +161,19 @@ class _Reader:
         if "." in name:
             space, _, name = name.rpartition(".")
         else:
-            space = value.get("namespace", namespace) or ""
+            space = _text(value, "namespace", namespace)
         for part in [*space.split("."), name] if space else [name]:
-            if not _NAME.fullmatch(part):
-                raise AvroError(f"{part!r} is no name; letters, digits and _ are allowed")
+            self._demand_name(part)
         full = f"{space}.{name}" if space else name
         if full in self._names:
             raise AvroError(f"{full} is defined twice")
         made = Avro(
-            kind, full, value.get("doc"), props=_props(value, _RESERVED.get(kind, _RESERVED["record"]))
+            kind,
+            full,
+            _text(value, "doc", None),
+            props=_props(value, _RESERVED.get(kind, _RESERVED["record"])),
         )
-        made.aliases = [a if "." in a or not space else f"{space}.{a}" for a in value.get("aliases") or ()]
+        made.aliases = [a if "." in a or not space else f"{space}.{a}" for a in _texts(value, "aliases")]
         self._names[full] = made
         return made, space
 
@@ -179,38 +184,43 @@ class _Reader:
             raise AvroError(f"the record {made.fullname} has no fields")
         for each in fields:
             made.fields.append(self._field(each, made.fullname, space, depth))
-        names = [each.name for each in made.fields]
-        if double := next((n for n in names if names.count(n) > 1), None):
-            raise AvroError(f"the record {made.fullname} has two fields {double}")
+        seen: set[str] = set()
+        for each in made.fields:
+            if each.name in seen:
+                raise AvroError(f"the record {made.fullname} has two fields {each.name}")
+            seen.add(each.name)
         return made
+
+    def _demand_name(self, word: str) -> None:
+        if self._strict and not _NAME.fullmatch(word):
+            raise AvroError(f"{word!r} is no name; letters, digits and _ are allowed")
 
     def _field(self, value: Any, record: str, namespace: str, depth: int) -> Field:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "type" not in value:
             raise AvroError(f"a field of {record} needs a name and a type")
         name = value["name"]
-        if not _NAME.fullmatch(name):
-            raise AvroError(f"{name!r} is no name; letters, digits and _ are allowed")
+        self._demand_name(name)
         type_ = self.read(value["type"], namespace, depth + 1)
         default = value.get("default", _MISSING)
-        if default is not _MISSING and not fits(type_, default):
+        if self._strict and default is not _MISSING and not fits(type_, default):
             raise AvroError(
                 f"the default {json.dumps(default)} of {record}.{name} does not fit its type {type_.label}"
             )
-        order = value.get("order", "ascending")
+        order = _text(value, "order", "ascending")
         if order not in {"ascending", "descending", "ignore"}:
             raise AvroError(
                 f"the order {order!r} of {record}.{name} is none of ascending, descending, ignore"
             )
-        aliases = list(value.get("aliases") or ())
-        return Field(name, type_, value.get("doc"), default, order, aliases, _props(value, _OF_FIELDS))
+        doc, aliases = _text(value, "doc", None), _texts(value, "aliases")
+        return Field(name, type_, doc, default, order, aliases, _props(value, _OF_FIELDS))
 
     def _enum(self, value: Mapping[str, Any], namespace: str) -> Avro:
         made, _ = self._define("enum", value, namespace)
         symbols = value.get("symbols")
-        if not isinstance(symbols, list) or not all(
-            isinstance(s, str) and _NAME.fullmatch(s) for s in symbols
-        ):
+        if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
             raise AvroError(f"the enum {made.fullname} needs a list of symbols")
+        for each in symbols:
+            self._demand_name(each)
         if len(set(symbols)) < len(symbols):
             raise AvroError(f"the enum {made.fullname} has a symbol twice")
         made.symbols, made.default = symbols, value.get("default")
@@ -242,7 +252,7 @@ def fits(type_: Avro, value: Any) -> bool:
         case "long":
             return number and -(2**63) <= value < 2**63
         case "float" | "double":
-            return number or isinstance(value, float) or value in {"NaN", "Infinity", "-Infinity"}
+            return number or isinstance(value, float) or value in ("NaN", "Infinity", "-Infinity")
         case "string" | "bytes" | "enum" | "fixed":
             return isinstance(value, str)
         case "array":
@@ -255,6 +265,19 @@ def fits(type_: Avro, value: Any) -> bool:
             return isinstance(value, dict) and all(
                 fits(f.type, value[f.name]) if f.name in value else f.has_default for f in type_.fields
             )
+
+
+def _text(value: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Returns a text, or what stands for none: as in Avro's library, anything else is none."""
+    found = value.get(key)
+    return found if isinstance(found, str) else default
+
+
+def _texts(value: Mapping[str, Any], key: str) -> list[str]:
+    found = value.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise AvroError(f"{key} must be a list of texts, not {json.dumps(found)[:100]}")
+    return found
 
 
 def _props(value: Mapping[str, Any], reserved: set[str]) -> dict[str, Any]:

@@ -6,11 +6,11 @@ itself, is taken as compatible: whatever is wrong with it is found once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from klamm.registry.avro import Avro, Field
-from klamm.registry.difference import Difference
+from klamm.registry.difference import Difference, Steps
 
 _PROMOTED: Final = {
     "int": {"long", "float", "double"},
@@ -21,6 +21,8 @@ _PROMOTED: Final = {
 }
 """The types as which a reader may take a writer's type."""
 
+_Pair = tuple[int, int]
+
 
 def differences(reader: Avro, writer: Avro, new: str = "new", old: str = "old") -> list[Difference]:
     """Returns all that keeps the reader from reading; `new` and `old` name reader's and writer's schema in words."""
@@ -30,9 +32,16 @@ def differences(reader: Avro, writer: Avro, new: str = "new", old: str = "old") 
 class _Comparison:
     def __init__(self, new: str, old: str) -> None:
         self._new, self._old = new, old
-        self._seen: set[tuple[int, int]] = set()
+        self._steps = Steps()
+        self._seen: set[_Pair] = set()
+        self._fits: set[_Pair] = set()
+        """Pairs that are compatible, if those that are being compared are."""
+        self._unfit: set[_Pair] = set()
+        self._assumed: list[tuple[set[_Pair], _Pair]] = []
+        """What was added to the first two sets, in order."""
 
     def pair(self, reader: Avro, writer: Avro, path: str) -> Iterator[Difference]:
+        self._steps.take()
         if writer.kind == "union":
             yield from self._writers_union(reader, writer, path)
         elif reader.kind == "union":
@@ -51,7 +60,7 @@ class _Comparison:
         )
 
     def _readers_union(self, reader: Avro, writer: Avro, path: str) -> Iterator[Difference]:
-        if not any(self._can(each, writer) for each in reader.branches):
+        if not self._any(reader, writer):
             yield self._lacking(writer, path)
 
     def _writers_union(self, reader: Avro, writer: Avro, path: str) -> Iterator[Difference]:
@@ -60,14 +69,34 @@ class _Comparison:
                 yield from self.pair(reader, each, path)
             return
         for number, each in enumerate(writer.branches):
-            if not any(self._can(branch, each) for branch in reader.branches):
+            if not self._any(reader, each):
                 yield self._lacking(each, f"{path}/{number}")
 
+    def _any(self, reader: Avro, writer: Avro) -> bool:
+        """Returns whether a branch of the reader's union can read a type: most likely the one of the same name."""
+        same = [each for each in reader.branches if each.label == writer.label]
+        return any(self._can(each, writer) for each in (*same, *reader.branches))
+
     def _can(self, reader: Avro, writer: Avro) -> bool:
-        kept = set(self._seen)
-        found = next(self.pair(reader, writer, ""), None)
-        self._seen = kept
-        return found is None
+        """Returns whether there is no difference. What follows from a pair that turns out to differ is forgotten."""
+        pair = id(reader), id(writer)
+        if pair in self._unfit:
+            return False
+        if pair in self._fits:
+            return True
+        known = len(self._assumed)
+        if next(self.pair(reader, writer, ""), None) is None:
+            self._assume(self._fits, pair)
+            return True
+        for found, each in self._assumed[known:]:
+            found.discard(each)
+        del self._assumed[known:]
+        self._unfit.add(pair)
+        return False
+
+    def _assume(self, found: set[_Pair], pair: _Pair) -> None:
+        found.add(pair)
+        self._assumed.append((found, pair))
 
     def _lacking(self, writer: Avro, path: str) -> Difference:
         return Difference(
@@ -87,7 +116,7 @@ class _Comparison:
         pair = (id(reader), id(writer))
         if pair in self._seen:
             return
-        self._seen.add(pair)
+        self._assume(self._seen, pair)
         # As Avro's library compares them: names without namespaces, or one of the reader's aliases.
         if reader.name != writer.name and writer.fullname not in reader.aliases:
             yield Difference(
@@ -107,11 +136,13 @@ class _Comparison:
             case "enum":
                 yield from self._symbols(reader, writer, path)
             case "record" | "error":
+                by_name = {each.name: each for each in writer.fields}
                 for number, field in enumerate(reader.fields):
-                    yield from self._field(field, number, writer, path)
+                    yield from self._field(field, by_name, f"{path}/fields/{number}")
 
     def _symbols(self, reader: Avro, writer: Avro, path: str) -> Iterator[Difference]:
-        missing = [s for s in writer.symbols if s not in reader.symbols]
+        known = set(reader.symbols)
+        missing = [s for s in writer.symbols if s not in known]
         if missing and reader.default is None:
             shown = f"[{', '.join(missing)}]"
             yield Difference(
@@ -121,9 +152,8 @@ class _Comparison:
                 info=shown,
             )
 
-    def _field(self, field: Field, number: int, writer: Avro, path: str) -> Iterator[Difference]:
-        at = f"{path}/fields/{number}"
-        by_name = {each.name: each for each in writer.fields}
+    def _field(self, field: Field, by_name: Mapping[str, Field], at: str) -> Iterator[Difference]:
+        """Compares a field of the reader with the one among the writer's that has its name, or one of its aliases."""
         found = next((by_name[name] for name in (field.name, *field.aliases) if name in by_name), None)
         if found is not None:
             yield from self.pair(field.type, found.type, f"{at}/type")

@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
-from klamm.registry.difference import Difference
+from klamm.registry.difference import Difference, Steps
 
 _SUMS: Final = ("anyOf", "oneOf")
 _KINDS: Final = {
@@ -70,6 +71,14 @@ _WORDS: Final = {
     "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL": "the new schema refuses an item of the old one",
 }  # fmt: skip
 
+PATTERN_MAX: Final = 1_000
+"""The longest pattern that is tried on a property's name; a longer one covers nothing."""
+REPEATED_MAX: Final = 25
+"""The longest name on which a pattern with repeated groups is tried."""
+TRIES_MAX: Final = 10**8
+"""The most ways to try a pattern: about a second."""
+
+_Pair = tuple[int, int]
 Resolve = Callable[[str], Any]
 """Returns the schema of a `$ref`; raises ValueError for one that leads nowhere."""
 
@@ -87,15 +96,12 @@ class _Form:
 
 def differences(new: Any, old: Any, new_ref: Resolve, old_ref: Resolve) -> list[Difference]:
     """Returns all that keeps documents of the old schema from being documents of the new one."""
-    return list(_Comparison(new_ref, old_ref).pair(old, new, "#"))
+    return list(_Comparison(new_ref, old_ref, Steps()).pair(old, new, "#"))
 
 
 def form_of(schema: Any, resolve: Resolve) -> _Form:
     """Returns a schema in the form that is compared."""
-    for _ in range(100):
-        if not isinstance(schema, Mapping) or "$ref" not in schema:
-            break
-        schema = resolve(str(schema["$ref"]))
+    schema = _resolved(schema, resolve)
     if schema is True or not isinstance(schema, Mapping):
         return _Form("never" if schema is False else "any", {})
     parts: list[_Form] = []
@@ -120,27 +126,81 @@ def form_of(schema: Any, resolve: Resolve) -> _Form:
     return parts[0] if len(parts) == 1 else _Form("product", schema, parts)
 
 
+def _resolved(schema: Any, resolve: Resolve) -> Any:
+    """Returns the schema for which a `$ref` stands."""
+    for _ in range(100):
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            break
+        schema = resolve(str(schema["$ref"]))
+    return schema
+
+
 class _Comparison:
-    def __init__(self, new_ref: Resolve, old_ref: Resolve) -> None:
-        self._new_ref, self._old_ref = new_ref, old_ref
-        self._seen: set[tuple[int, int]] = set()
+    """Compares pairs of schemas. Each is compared once: what is wrong with it is told in full at the first place, and as one
+    difference at others.
+    """
+
+    def __init__(
+        self, new_ref: Resolve, old_ref: Resolve, steps: Steps, turned: _Comparison | None = None
+    ) -> None:
+        self._new_ref, self._old_ref, self._steps = new_ref, old_ref, steps
+        self._turned = turned or _Comparison(old_ref, new_ref, steps, self)
+        """Compares in the other direction, for `not`."""
+        self._forms_of: tuple[dict[int, tuple[Any, _Form]], ...] = ({}, {})
+        """The forms of old and new schemas by their ids, beside the schemas, so that ids stay those of these."""
+        self._running: set[_Pair] = set()
+        self._fits: dict[_Pair, None] = {}
+        """Pairs without differences, if those that are being compared have none; the latest come last."""
+        self._unfit: dict[_Pair, Difference] = {}
 
     def pair(self, old: Any, new: Any, path: str) -> Iterator[Difference]:
         """Yields the differences of two schemas, or of two forms."""
-        a = old if isinstance(old, _Form) else form_of(old, self._old_ref)
-        b = new if isinstance(new, _Form) else form_of(new, self._new_ref)
-        key = (id(a.raw), id(b.raw))
-        if a.kind == b.kind and a.raw and b.raw:
-            if key in self._seen:
-                return
-            self._seen.add(key)
+        self._steps.take()
+        a, b = self._form(old, 0), self._form(new, 1)
+        key = id(a), id(b)
+        if key in self._running or key in self._fits:
+            return
+        known = self._unfit.get(key)
+        if known is not None and (not path.startswith("#") or known.path.startswith("#")):
+            yield Difference(kind=known.kind, path=path, words=f"At path '{path}': as at path '{known.path}'")
+            return
+        self._running.add(key)
+        first: Difference | None = None
         try:
-            yield from self._forms(a, b, path)
+            for each in self._forms(a, b, path):
+                first = first or each
+                yield each
         finally:
-            self._seen.discard(key)
+            self._running.discard(key)
+        if first is None:
+            self._fits[key] = None
+        else:
+            self._unfit[key] = first
 
-    def _can(self, old: Any, new: Any) -> bool:
-        return next(self.pair(old, new, ""), None) is None
+    def _form(self, schema: Any, side: int) -> _Form:
+        if isinstance(schema, _Form):
+            return schema
+        resolve = (self._old_ref, self._new_ref)[side]
+        schema = _resolved(schema, resolve)
+        known = self._forms_of[side].get(id(schema))
+        if known is None:
+            known = schema, form_of(schema, resolve)
+            self._forms_of[side][id(schema)] = known
+        return known[1]
+
+    def can(self, old: Any, new: Any) -> bool:
+        """Returns whether there is no difference. What follows from a pair that turns out to differ is forgotten."""
+        a, b = self._form(old, 0), self._form(new, 1)
+        if (id(a), id(b)) in self._unfit:
+            return False
+        count = len(self._fits)
+        found = next(self.pair(a, b, ""), None)
+        if found is None:
+            return True
+        while len(self._fits) > count:
+            self._fits.popitem()
+        self._unfit[id(a), id(b)] = found
+        return False
 
     def _forms(self, old: _Form, new: _Form, path: str) -> Iterator[Difference]:
         if old.kind == "never" or new.kind == "any":
@@ -148,13 +208,13 @@ class _Comparison:
         if old.kind not in {"sum", "product"} and new.kind in {"sum", "product"}:
             yield from self._to_combined(old, new, path)
         elif old.kind == "sum" and new.kind == "product":
-            if not all(self._can(part, new) for part in old.parts):
+            if not all(self.can(part, new) for part in old.parts):
                 yield self._said("COMBINED_TYPE_CHANGED", path)
         elif old.kind == "sum" and new.kind != "sum":
             for part in old.parts:  # each choice must fit
                 yield from self.pair(part, new, path)
         elif old.kind == "product" and new.kind != "product":
-            if not any(self._can(part, new) for part in old.parts):
+            if not any(self.can(part, new) for part in old.parts):
                 yield self._said("COMBINED_TYPE_CHANGED" if new.kind == "sum" else "TYPE_CHANGED", path)
         elif old.kind != new.kind:
             yield from self._other_kind(old, new, path)
@@ -167,7 +227,7 @@ class _Comparison:
                 yield from self.pair(old, part, path)
         elif len(new.parts) == 1:
             yield from self.pair(old, new.parts[0], path)
-        elif not any(self._can(old, part) for part in new.parts):
+        elif not any(self.can(old, part) for part in new.parts):
             yield self._said("TYPE_CHANGED", path)
 
     def _other_kind(self, old: _Form, new: _Form, path: str) -> Iterator[Difference]:
@@ -186,7 +246,7 @@ class _Comparison:
     def _same_kind(self, old: _Form, new: _Form, path: str) -> Iterator[Difference]:
         match new.kind:
             case "sum":
-                missing = [p for p in old.parts if not any(self._can(p, q) for q in new.parts)]
+                missing = [p for p in old.parts if not any(self.can(p, q) for q in new.parts)]
                 if missing:
                     kind = (
                         "SUM_TYPE_NARROWED"
@@ -195,14 +255,13 @@ class _Comparison:
                     )
                     yield self._said("COMBINED_TYPE_CHANGED" if (old.by, new.by) == _SUMS else kind, path)
             case "product":
-                if any(not any(self._can(p, q) for p in old.parts) for q in new.parts):
+                if any(not any(self.can(p, q) for p in old.parts) for q in new.parts):
                     more = len(new.parts) > len(old.parts)
                     yield self._said(
                         "PRODUCT_TYPE_EXTENDED" if more else "COMBINED_TYPE_SUBSCHEMAS_CHANGED", path
                     )
             case "not":
-                turned = _Comparison(self._old_ref, self._new_ref)
-                if next(turned.pair(new.parts[0], old.parts[0], path), None) is not None:
+                if not self._turned.can(new.parts[0], old.parts[0]):
                     yield self._said("NOT_TYPE_EXTENDED", path)
             case "enum":
                 yield from self._enum(old, new, path)
@@ -229,8 +288,8 @@ class _Comparison:
             at, step = f"{path}/multipleOf", b["multipleOf"]
             if "multipleOf" not in a:
                 yield self._said("MULTIPLE_OF_ADDED", at)
-            elif not step or a["multipleOf"] % step:
-                larger = a["multipleOf"] and not step % a["multipleOf"]
+            elif not _divides(step, a["multipleOf"]):
+                larger = _divides(a["multipleOf"], step)
                 yield self._said("MULTIPLE_OF_EXPANDED" if larger else "MULTIPLE_OF_CHANGED", at)
 
     def _bounds(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[Difference]:
@@ -240,7 +299,7 @@ class _Comparison:
                     continue
                 if not isinstance(old.get(name), int | float):
                     yield self._said(f"{kind}_ADDED", f"{path}/{name}", f"the new schema has {name}")
-                elif (new[name] - old[name]) * sign < 0:
+                elif new[name] != old[name] and (new[name] < old[name]) is (sign > 0):
                     yield self._said(f"{kind}_{word}", f"{path}/{name}", f"{name} is stricter")
 
     # ---- objects
@@ -355,11 +414,29 @@ def _covering(name: str, schema: Mapping[str, Any]) -> Any:
     """Returns the schema that a property without one of its own must fit; False: there may be none."""
     for pattern, each in (schema.get("patternProperties") or {}).items():
         try:
-            if re.search(pattern, name):
+            if _is_quick(pattern, len(name)) and re.search(pattern, name):
                 return each
-        except re.error:
+        except (re.error, OverflowError):
             continue  # ECMA's expressions are not all Python's: such a pattern covers nothing
     return _rest(schema, "Properties")[1]
+
+
+def _is_quick(pattern: str, length: int) -> bool:
+    """Returns whether a pattern cannot take long for a name of this length: Python's engine tries out what is ambiguous, and
+    nothing else is answered meanwhile.
+    """
+    if len(pattern) > PATTERN_MAX:
+        return False
+    bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)
+    if length > REPEATED_MAX and re.search(r"\)[*+{]", bare):
+        return False
+    repeats, optional = len(re.findall(r"[*+{]", bare)), len(re.findall(r"(?<!\()\?", bare))
+    return bool(max(length, 2) ** repeats * (1 << optional) <= TRIES_MAX)
+
+
+def _divides(step: Any, number: Any) -> bool:
+    """Returns whether a number is a multiple of another, as they stand in the text: 0.3 is one of 0.1."""
+    return bool(step) and not Fraction(str(number)) % Fraction(str(step))
 
 
 def _rest(schema: Mapping[str, Any], what: str) -> tuple[str, Any]:

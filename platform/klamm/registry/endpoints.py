@@ -30,6 +30,8 @@ FORMAT: Final = Query(
     name="format",
     about="serialized: Protobuf as a descriptor in base64; resolved: Avro with its references in it.",
 )
+KEY: Final = Query(name="key", about="A property of the metadata.")
+VALUE: Final = Query(name="value", about="The value of the property; may come as often as `key`.")
 IN_SUBJECT: Final = Query(name="subject", about="A subject of the context in which the id is meant.")
 PREFIX: Final = Query(name="subjectPrefix", about="Only subjects that begin so; :*: stands for all contexts.")
 PAGE: Final = (
@@ -85,12 +87,13 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _row("GET", "/subjects", h.list_subjects, ANY, list[str], query=(PREFIX, DELETED, DELETED_ONLY, *PAGE)),
     _row("POST", SUBJECT, h.lookup, VIEW, shapes.VersionShown, 422, query=(DELETED, NORMALIZE, FORMAT), body=GIVEN),
     _row("DELETE", SUBJECT, h.delete_subject, ADMINISTER, list[int], 422, query=(PERMANENT,)),
+    _row("GET", SUBJECT + "/metadata", h.get_latest_with, VIEW, shapes.VersionShown, query=(KEY, VALUE, DELETED, FORMAT)),
     _row("GET", SUBJECT + "/versions", h.list_versions, VIEW, list[int], query=(DELETED, DELETED_ONLY, *PAGE)),
     _row("POST", SUBJECT + "/versions", h.register, OPERATE, shapes.Registered, 409, 422, query=(NORMALIZE,), body=GIVEN),
     _row("GET", VERSION, h.get_version, VIEW, shapes.VersionShown, 422, query=(DELETED, FORMAT)),
     _row("DELETE", VERSION, h.delete_version, ADMINISTER, int, 422, query=(PERMANENT,)),
     _row("GET", VERSION + "/schema", h.get_version_text, VIEW, str, 422, query=(DELETED, FORMAT), text=True),
-    _row("GET", VERSION + "/referencedby", h.referenced_by, VIEW, list[int], 422, query=PAGE),
+    _row("GET", VERSION + "/referencedby", h.referenced_by, VIEW, list[int], 422, query=(DELETED, *PAGE)),
     _row("GET", "/schemas", h.list_schemas, ANY, list[shapes.VersionShown], query=(PREFIX, DELETED, LATEST, *PAGE)),
     _row("GET", "/schemas/types", h.list_types, ANY, list[str]),
     _row("GET", ID, h.get_schema, ANY, shapes.SchemaShown, query=(IN_SUBJECT, FORMAT, MAX_ID)),
@@ -109,6 +112,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _row("PUT", "/mode", h.put_mode, ADMINISTER, shapes.Mode, 422, query=(FORCE,), body=shapes.Mode),
     _row("GET", "/mode/{subject}", h.get_mode, VIEW, shapes.Mode, query=(DEFAULT,)),
     _row("PUT", "/mode/{subject}", h.put_mode, ADMINISTER, shapes.Mode, 422, query=(FORCE,), body=shapes.Mode),
+    _row("DELETE", "/mode", h.delete_mode, ADMINISTER, shapes.Mode, 422),
     _row("DELETE", "/mode/{subject}", h.delete_mode, ADMINISTER, shapes.Mode, 422),
     _row("POST", CHECK + "/{version}", h.check_version, VIEW, shapes.Compatible, 422, query=(VERBOSE, NORMALIZE), body=GIVEN),
     _row("POST", CHECK, h.check_subject, VIEW, shapes.Compatible, 422, query=(VERBOSE, NORMALIZE), body=GIVEN),

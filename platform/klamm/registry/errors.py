@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from klamm.web.errors import RequestError
+
+INVALID_SCHEMA: Final = 42201
 
 
 class RegistryError(RequestError):
@@ -59,7 +63,7 @@ def no_subject_mode(subject: str) -> RegistryError:
 
 
 def invalid_schema(why: str) -> RegistryError:
-    return RegistryError(42201, why)
+    return RegistryError(INVALID_SCHEMA, why)
 
 
 def invalid_version(version: object) -> RegistryError:
@@ -86,6 +90,18 @@ def reference_exists(subject: str, version: int, by: str) -> RegistryError:
     return RegistryError(
         42206, f"One or more references exist to the schema {{subject={subject},version={version}}}: {by}"
     )
+
+
+def too_large(size: int, size_max: int) -> RegistryError:
+    return RegistryError(
+        42209,
+        f"Register operation failed because schema is too large: its record has {size} bytes, and the topic takes {size_max} "
+        "(max.message.bytes)",
+    )
+
+
+def no_leader() -> RegistryError:
+    return RegistryError(50004, "Leader not known: no registry of the group leads now; try again")
 
 
 def incompatible(why: str) -> RegistryError:

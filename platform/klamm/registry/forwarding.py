@@ -11,7 +11,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
-from klamm.registry.errors import RegistryError
+from klamm.registry.errors import RegistryError, no_leader
 from klamm.registry.node import NotLeading
 from klamm.web.endpoint import Handler
 
@@ -37,7 +37,7 @@ class Forwarding:
                 return await handler(request)
             except NotLeading as e:
                 if e.url is None or FORWARDED in request.headers:
-                    raise RegistryError(50003, "No registry of the group leads now; try again") from None
+                    raise no_leader() from None
                 return await self._pass_on(request, e.url)
 
         return forward

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from klamm.registry import errors, service, subjects
+from klamm.registry import contracts, deletion, errors, service, subjects
 from klamm.registry.compatibility import LEVELS
 from klamm.registry.model import AVRO, KINDS, PROTOBUF, Reference, Schema, Version
 from klamm.registry.node import Node
@@ -70,7 +70,7 @@ def _number(request: web.Request, name: str, default: int) -> int:
 
 def _page(request: web.Request, found: list[Any]) -> list[Any]:
     start, limit = max(0, _number(request, "offset", 0)), _number(request, "limit", -1)
-    return found[start : start + limit if limit >= 0 else None]
+    return found[start : start + limit if limit > 0 else None]
 
 
 async def _write(request: web.Request, write: Write) -> Any:
@@ -78,28 +78,34 @@ async def _write(request: web.Request, write: Write) -> Any:
 
 
 def _given(request: web.Request, body: Any) -> Registration:
-    """Reads a schema that was sent. Raises RegistryError 42201."""
-    if not isinstance(body, Mapping) or not isinstance(body.get("schema"), str):
+    """Reads a schema that was sent. Raises RegistryError 42201, and 422 for metadata or rules of another form."""
+    text = body.get("schema") if isinstance(body, Mapping) else None
+    if not isinstance(body, Mapping) or not isinstance(text, str | None):
         raise errors.invalid_schema("Empty schema: the body needs a field schema with a text")
     try:
         references = tuple(
             Reference(name=str(r["name"]), subject=str(r["subject"]), version=int(r["version"]))
             for r in body.get("references") or ()
         )
-        number = {k: int(body[k]) if body.get(k) not in {None, -1, 0} else None for k in ("id", "version")}
+        number = {key: int(body.get(key) or 0) for key in ("id", "version")}
     except (KeyError, TypeError, ValueError) as e:
         raise errors.invalid_schema(
             f"Invalid schema: references need name, subject and version; ids are numbers ({e!r})"
         ) from None
+    if max(number.values()) > service.ID_MAX:
+        raise errors.invalid_schema("Invalid schema: id and version must be below 2^31")
     schema = Schema(
         kind=str(body.get("schemaType") or AVRO).upper(),
-        text=body["schema"],
+        text=text or "",
         references=references,
-        metadata=body.get("metadata") or None,
-        rules=body.get("ruleSet") or None,
+        metadata=contracts.given(body, "metadata"),
+        rules=contracts.given(body, "ruleSet"),
     )
     return Registration(
-        schema=schema, id=number["id"], version=number["version"], normalize=_flag(request, "normalize")
+        schema=schema,
+        id=number["id"] if number["id"] > 0 else None,
+        version=number["version"] if number["version"] > 0 else None,
+        normalize=_flag(request, "normalize"),
     )
 
 
@@ -143,9 +149,24 @@ async def lookup(request: web.Request) -> web.Response:
     """Find the version of a subject that has this schema."""
     store, subject = request.app[NODE].store, _viewed(request)
     given = _given(request, await _body(request))
-    normalize = given.normalize or bool(service.config_of(store, subject).get("normalize"))
-    given = Registration(schema=given.schema, normalize=normalize)
+    given = Registration(schema=given.schema, normalize=_normalizes(store, subject, given))
     found = service.lookup(store, subject, given, deleted=_flag(request, "deleted"))
+    return answer(_formatted(request, found.shown(), found.schema, found.subject))
+
+
+def _normalizes(store: Store, subject: str, given: Registration) -> bool:
+    meant = service.aliased(store, subject)
+    return given.normalize or bool(service.config_of(store, meant).get("normalize"))
+
+
+async def get_latest_with(request: web.Request) -> web.Response:
+    """Show the newest version of a subject whose metadata have some properties: `key` and `value` may come several times."""
+    keys, values = (request.query.getall(name, []) for name in ("key", "value"))
+    properties = dict(zip(keys, values, strict=False))
+    subject = _viewed(request)
+    found = service.latest_with(
+        request.app[NODE].store, subject, properties, deleted=_flag(request, "deleted")
+    )
     return answer(_formatted(request, found.shown(), found.schema, found.subject))
 
 
@@ -156,7 +177,7 @@ async def delete_subject(request: web.Request) -> web.Response:
 
     def write(store: Store) -> Written:
         _permitted(request, store, subject, Access.ADMINISTER)
-        return service.delete_subject(store, subject, permanent=permanent)
+        return deletion.delete_subject(store, subject, permanent=permanent)
 
     return answer(await _write(request, write))
 
@@ -220,14 +241,15 @@ async def delete_version(request: web.Request) -> web.Response:
 
     def write(store: Store) -> Written:
         _permitted(request, store, subject, Access.ADMINISTER)
-        return service.delete_version(store, subject, version, permanent=permanent)
+        return deletion.delete_version(store, subject, version, permanent=permanent)
 
     return answer(await _write(request, write))
 
 
 async def referenced_by(request: web.Request) -> web.Response:
     """List the ids of the schemas that refer to a version."""
-    return answer(_page(request, service.referrers_of(request.app[NODE].store, _version(request))))
+    by = request.app[NODE].store.referring(_version(request), deleted=_flag(request, "deleted"))
+    return answer(_page(request, sorted({each.id for each in by})))
 
 
 # ---- schemas
@@ -345,7 +367,7 @@ async def get_config(request: web.Request) -> web.Response:
         return answer(service.config_of(store, subject))
     if own is None:
         raise errors.no_subject_config(subject)
-    return answer(own)
+    return answer({"compatibilityLevel": store.level, **own})
 
 
 async def put_config(request: web.Request) -> web.Response:
@@ -354,7 +376,7 @@ async def put_config(request: web.Request) -> web.Response:
     if not isinstance(body, Mapping):
         raise errors.invalid_level(", ".join(LEVELS))
     if isinstance(alias := body.get("alias"), str) and alias:
-        demand(request, Access.ADMINISTER, alias)
+        demand(request, Access.ADMINISTER, subjects.qualified(alias, subject or ""))
     return answer(await _write(request, lambda store: service.put_config(store, subject, body)))
 
 
@@ -381,15 +403,10 @@ async def put_mode(request: web.Request) -> web.Response:
 
 
 async def delete_mode(request: web.Request) -> web.Response:
-    """Take away the mode of a subject or of a context."""
+    """Take away the mode of a subject, of a context, or of all."""
     _demand_mutable(request)
-    subject = _subject_or_context(request)
+    subject = _optional_subject(request)
     return answer(await _write(request, lambda store: service.delete_mode(store, subject)))
-
-
-def _subject_or_context(request: web.Request) -> str:
-    given = request.match_info["subject"]
-    return given if subjects.is_context(given) else subjects.checked(given)
 
 
 def _demand_mutable(request: web.Request) -> None:
@@ -404,22 +421,36 @@ async def check_version(request: web.Request) -> web.Response:
     """Say whether a schema fits a version of a subject by the subject's level."""
     store, subject = request.app[NODE].store, _subject(request)
     given = _given(request, await _body(request))
-    _permitted(request, store, subject, Access.VIEW)
-    against = [service.version_of(store, subject, request.match_info["version"])]
-    return _compatible(request, service.incompatibilities(store, subject, given, against))
+    meant = service.aliased(store, _permitted(request, store, subject, Access.VIEW))
+    wanted = request.match_info["version"]
+    if service.number_of(wanted) is None:
+        against = store.versions(meant)[-1:]  # where there is none, all fits
+    else:
+        against = [service.version_of(store, subject, wanted)]
+    return _compatible(request, meant, given, against)
 
 
 async def check_subject(request: web.Request) -> web.Response:
     """Say whether a schema fits a subject by its level."""
     store, subject = request.app[NODE].store, _subject(request)
     given = _given(request, await _body(request))
-    against = store.versions(service.aliased(store, _permitted(request, store, subject, Access.VIEW)))
-    return _compatible(request, service.incompatibilities(store, subject, given, against))
+    meant = service.aliased(store, _permitted(request, store, subject, Access.VIEW))
+    return _compatible(request, meant, given, store.versions(meant))
 
 
-def _compatible(request: web.Request, why: list[str]) -> web.Response:
+def _compatible(
+    request: web.Request, subject: str, given: Registration, against: list[Version]
+) -> web.Response:
+    store, verbose = request.app[NODE].store, _flag(request, "verbose")
+    given = Registration(schema=given.schema, normalize=_normalizes(store, subject, given))
+    try:
+        why = service.incompatibilities(store, subject, given, against)
+    except errors.RegistryError as e:
+        if not verbose or e.code != errors.INVALID_SCHEMA:
+            raise
+        why = [str(e)]
     found: dict[str, Any] = {"is_compatible": not why}
-    if _flag(request, "verbose"):
+    if verbose:
         found["messages"] = why
     return answer(found)
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from klamm.registry.errors import RegistryError
+from klamm.registry.errors import RegistryError, too_large
 from klamm.registry.records import decode, encode
 from klamm.registry.service import Write, Written
 from klamm.registry.store import Store
 from klamm.registry.topic import (
     NOOP,
+    WRITER_BYTES_MAX,
     Election,
     TopicError,
     TopicReader,
@@ -29,6 +30,7 @@ from klamm.registry.topic import (
     ensure,
     id_of,
     leader_of,
+    record_bytes_max,
 )
 from klamm_base.backoff import Backoff
 from klamm_base.refused_logins import LOGINS
@@ -46,6 +48,8 @@ POLL_S: Final = 0.5
 LOOK_S: Final = 1.0
 """An answer to "who leads?" is good for this time."""
 
+RECORD_OVERHEAD: Final = 100
+"""Bytes of a record and its batch beside key and value, at most."""
 READ_BACK_S: Final = 30.0
 """The time in which a commit is read again, unless something is wrong."""
 SAME_S: Final = 10.0
@@ -58,7 +62,10 @@ class NotLeading(RegistryError):
     """Another registry writes; `url` is its address, None while it is unknown."""
 
     def __init__(self, url: str | None) -> None:
-        super().__init__(50003, "No registry leads now; try again" if url is None else f"{url} leads")
+        super().__init__(
+            50004 if url is None else 50003,
+            "Leader not known: no registry leads now; try again" if url is None else f"{url} leads",
+        )
         self.status = 500 if url is None else 409
         self.url = url
 
@@ -94,6 +101,7 @@ class Node:
         self._admin: AdminClient | None = None
         self._leader: tuple[float, str | None] = (-1e9, None)
         self._topic_id = ""
+        self._record_bytes_max = WRITER_BYTES_MAX
         self._failure: asyncio.Future[None] | None = None
         self.url = ""
 
@@ -165,6 +173,7 @@ class Node:
         tasks = [
             asyncio.ensure_future(self._reader.wait_for(1 << 62)),
             asyncio.create_task(self._watch(), name="same-topic"),
+            *([self._leading] if self._leading is not None else []),
         ]
         try:
             await asyncio.wait({*tasks, self._failure}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,6 +192,8 @@ class Node:
             await asyncio.sleep(SAME_S)
             try:
                 found = await id_of(self._admin, self.topic)
+                if found == self._topic_id:
+                    self._record_bytes_max = await record_bytes_max(self._admin, self.topic)
             except TopicError as e:
                 log.warning("%s", e)
                 continue
@@ -258,12 +269,11 @@ class Node:
     def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         try:
             change = decode(key, value)
-        except ValueError as e:
+            if change is not None:
+                self.store.apply(change)
+        except (ValueError, RegistryError) as e:
             self.unreadable += 1
             log.error("record %d of topic %s is left out: %s", offset, self.topic, e)  # noqa: TRY400 - a sentence
-            return
-        if change is not None:
-            self.store.apply(change)
 
     # ---- leading
 
@@ -278,11 +288,18 @@ class Node:
 
     async def _lead(self) -> None:
         """Leads whenever this registry is elected, until it is not any more."""
+        assert self._admin is not None, "started"
         backoff = Backoff(first_s=0.2, longest_s=5.0)
         while True:
             await self._assigned.wait()
-            writer = TopicWriter(self.topic, self._client, f"klamm-registry-{self.group}-{self.topic}")
             try:
+                self._record_bytes_max = await record_bytes_max(self._admin, self.topic)
+                writer = TopicWriter(
+                    self.topic,
+                    self._client,
+                    f"klamm-registry-{self.group}-{self.topic}",
+                    self._record_bytes_max,
+                )
                 await writer.begin()
                 await self._read_back(await writer.write([(NOOP, None)]))
                 self._draft = self.store.copy()
@@ -320,12 +337,14 @@ class Node:
                 continue
             try:
                 written = write(self._draft)
+                made = [encode(change) for change in written.changes]
+                self._demand_size(made)
             except Exception as e:
                 _settle(future, e)  # the request's error, or a bug, which its answer tells
                 continue
             for change in written.changes:
                 self._draft.apply(change)
-                records.append(encode(change))
+            records += made
             decided.append((written, future))
         try:
             if records:
@@ -340,6 +359,13 @@ class Node:
         for written, future in decided:
             if not future.done():
                 future.set_result(written.answer)
+
+    def _demand_size(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Raises RegistryError 42209 for a record that the topic would refuse, and with it all writes of the transaction."""
+        for key, value in records:
+            size = len(key) + len(value or b"") + RECORD_OVERHEAD
+            if size > self._record_bytes_max:
+                raise too_large(size, self._record_bytes_max)
 
     async def _read_back(self, offset: int) -> None:
         assert self._reader is not None, "started"

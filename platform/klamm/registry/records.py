@@ -100,7 +100,7 @@ def decode(key: bytes | None, value: bytes | None) -> Change | None:
                 made = None if content is None else _version(subject, version, content)
                 return SchemaRecord(subject=subject, version=version, value=made)
             case "CONFIG":
-                return ConfigRecord(subject=subject, value=content)
+                return ConfigRecord(subject=subject, value=None if content is None else _config(content))
             case "MODE":
                 return ModeRecord(subject=subject, mode=None if content is None else content["mode"])
             case "DELETE_SUBJECT":
@@ -124,6 +124,11 @@ def _value_of(version: Version) -> dict[str, Any]:
     schema = version.schema
     found: dict[str, Any] = {"subject": version.subject, "version": version.version, "id": version.id}
     return {**found, **schema.shown(), "deleted": version.deleted}
+
+
+def _config(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a configuration without what newer registries of Confluent add: the subject, and nulls."""
+    return {key: each for key, each in content.items() if key != "subject" and each is not None}
 
 
 def _version(subject: str, version: int, value: Mapping[str, Any]) -> Version:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.registry import avro
+from klamm.registry import avro, json_text
 from klamm.registry.difference import Difference
 from klamm.registry.errors import invalid_schema
 from klamm.registry.model import AVRO, JSON, KINDS, PROTOBUF, Schema
 
 if TYPE_CHECKING:
     from klamm_plugins.converters.protobuf_pool import ProtoSchema
+
+log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 2_000
 """Schemas whose trees are kept: some kilobytes each."""
@@ -36,18 +39,36 @@ class Parsed:
     text: str
     tree: Any = field(repr=False)
     references: Mapping[str, str] = field(default_factory=dict, repr=False)
+    imports: tuple[Any, ...] = field(default=(), repr=False)
+    """The files that a Protobuf schema imports, also through others."""
 
 
-def read(schema: Schema, references: References = (), *, normalize: bool = False) -> tuple[Schema, Parsed]:
-    """Returns a schema with its text as it is kept, and its tree. Raises RegistryError 42201."""
+def read(
+    schema: Schema, references: References = (), *, normalize: bool = False, strict: bool = True
+) -> tuple[Schema, Parsed]:
+    """Returns a schema with its text as it is kept, and its tree. Not `strict` is for schemas that are there, which another
+    registry may have taken although they break a rule. Raises RegistryError 42201.
+    """
     if schema.kind not in KINDS:
         raise invalid_schema(f"Invalid schema type {schema.kind}; there are {', '.join(KINDS)}")
-    parsed = _read(schema.kind, schema.text, references, normalize)
+    parsed = _read(schema.kind, schema.text, references, normalize, strict)
     return replace(schema, text=parsed.text), parsed
 
 
 def differences(new: Parsed, old: Parsed, words: tuple[str, str]) -> list[Difference]:
-    """Returns all that keeps a reader with the new schema from reading what was written with the old one. `words` name both."""
+    """Returns all that keeps a reader with the new schema from reading what was written with the old one. `words` name both.
+    Raises RegistryError 42201 for schemas that cannot be compared.
+    """
+    try:
+        return _differences(new, old, words)
+    except RecursionError:
+        raise invalid_schema(f"Invalid schema of type {new.kind}: it is nested too deeply") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        log.warning("a schema cannot be compared", exc_info=e)
+        raise invalid_schema(f"Invalid schema of type {new.kind}: it cannot be compared: {e!r}") from e
+
+
+def _differences(new: Parsed, old: Parsed, words: tuple[str, str]) -> list[Difference]:
     if new.kind != old.kind:
         text = f"The {words[0]} schema is {new.kind}, the {words[1]} one {old.kind}"
         return [Difference(kind="TYPE_MISMATCH", path="/", words=text)]
@@ -63,7 +84,7 @@ def differences(new: Parsed, old: Parsed, words: tuple[str, str]) -> list[Differ
         case _:
             from klamm.registry.compat_protobuf import differences as of_protobuf
 
-            return of_protobuf(new.tree, old.tree)
+            return of_protobuf(new.tree, old.tree, new.imports, old.imports)
 
 
 def serialized(parsed: Parsed) -> str:
@@ -77,17 +98,19 @@ def resolved(parsed: Parsed) -> str:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _read(kind: str, text: str, references: References, normalize: bool) -> Parsed:
+def _read(kind: str, text: str, references: References, normalize: bool, strict: bool) -> Parsed:
     if not text.strip():
         raise invalid_schema("Empty schema")
     try:
         match kind:
             case "AVRO":
-                return _avro(text, references, normalize=normalize)
+                parsed = _avro(text, references, normalize=normalize, strict=strict)
             case "JSON":
-                return _json(text, references, normalize=normalize)
+                parsed = _json(text, references, normalize=normalize, strict=strict)
             case _:
-                return _protobuf(text, references, normalize=normalize)
+                parsed = _protobuf(text, references, normalize=normalize)
+        parsed.text.encode()  # raises ValueError for half a character
+        return parsed
     except ValueError as e:
         words = str(e) or type(e).__name__
         raise invalid_schema(
@@ -97,26 +120,34 @@ def _read(kind: str, text: str, references: References, normalize: bool) -> Pars
         raise invalid_schema(f"Invalid schema of type {kind}: it is nested too deeply") from None
 
 
-def _avro(text: str, references: References, *, normalize: bool) -> Parsed:
-    tree, foreign = avro.parse(text, [each for _, each in references])
+def _avro(text: str, references: References, *, normalize: bool, strict: bool) -> Parsed:
+    tree, foreign = avro.parse(text, [each for _, each in references], strict=strict)
     return Parsed(AVRO, avro.Writer(foreign, normal=normalize).text(tree), tree)
 
 
-def _json(text: str, references: References, *, normalize: bool) -> Parsed:
+def _json(text: str, references: References, *, normalize: bool, strict: bool) -> Parsed:
+    tree = json_text.loads(text)
+    if not isinstance(tree, dict | bool):
+        raise ValueError("a JSON Schema is an object or a boolean")  # noqa: TRY004 - the text is wrong, not the code
+    kept = json.dumps(tree, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
+    parsed = Parsed(JSON, kept, tree, dict(references))
+    if strict:
+        _check_draft(tree)
+        _check_references(tree, _Resolver(parsed))
+    return parsed
+
+
+def _check_draft(tree: Any) -> None:
+    """Raises ValueError for a schema that breaks the rules of its draft."""
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import Draft7Validator, validator_for
 
-    tree = json.loads(text)
-    if not isinstance(tree, dict | bool):
-        raise ValueError("a JSON Schema is an object or a boolean")  # noqa: TRY004 - the text is wrong, not the code
+    if isinstance(tree, dict) and not isinstance(tree.get("$schema", ""), str):
+        raise ValueError("$schema must be a text")  # noqa: TRY004 - the text is wrong, not the code
     try:
         validator_for(tree, default=Draft7Validator).check_schema(tree)
     except SchemaError as e:
         raise ValueError(f"{e.message} at {e.json_path}") from None
-    kept = json.dumps(tree, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)
-    parsed = Parsed(JSON, kept, tree, dict(references))
-    _check_references(tree, _Resolver(parsed))
-    return parsed
 
 
 def _check_references(value: Any, resolve: _Resolver) -> None:
@@ -184,8 +215,6 @@ class _Resolver:
 
 
 def _protobuf(text: str, references: References, *, normalize: bool) -> Parsed:
-    from google.protobuf import descriptor_pb2
-
     from klamm_plugins.converters import protobuf_pool
     from klamm_plugins.converters.protobuf_parser import parse
     from klamm_plugins.converters.protobuf_print import text_of
@@ -201,11 +230,29 @@ def _protobuf(text: str, references: References, *, normalize: bool) -> Parsed:
             text = text_of(parsed.proto, parsed.params)
     except DataError as e:
         raise ValueError(str(e)) from None
+    return Parsed(PROTOBUF, text, _tree(schema.file, schema), imports=_imports(schema))
+
+
+def _tree(file: Any, schema: ProtoSchema) -> Any:
+    """Returns the descriptor of a file, in which entries of maps are marked."""
+    from google.protobuf import descriptor_pb2
+
     proto = descriptor_pb2.FileDescriptorProto()
-    schema.file.CopyToProto(proto)
+    file.CopyToProto(proto)
     proto.name = ""
     _mark_entries(proto.message_type, proto.package, schema)
-    return Parsed(PROTOBUF, text, proto)
+    return proto
+
+
+def _imports(schema: ProtoSchema) -> tuple[Any, ...]:
+    found: dict[str, Any] = {}
+    waiting = list(schema.file.dependencies)
+    while waiting:
+        file = waiting.pop()
+        if file.name not in found:
+            found[file.name] = _tree(file, schema)
+            waiting.extend(file.dependencies)
+    return tuple(found.values())
 
 
 def _plain_text(text: str) -> str:

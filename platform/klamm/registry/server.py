@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from klamm.registry import handlers
+from klamm.registry import contexts, handlers
 from klamm.registry.config import BODY_BYTES_MAX, RegistryConfig
 from klamm.registry.endpoints import ENDPOINTS, TITLE
 from klamm.registry.errors import RegistryError
@@ -104,9 +104,11 @@ class Registry:
             endpoints,
             title=TITLE,
             counts=self._counts,
+            outer=[contexts.REWRITE],
             inner=[self._readiness(), _size_check(size_max), self._forwarding.middleware()],
             body_bytes_max=size_max,
         )
+        app.router.add_route("*", contexts.PATH, contexts.pass_on)
         app[handlers.NODE], app[handlers.MUTABLE] = self.node, self._config.values["mode.mutability"]
         return app
 

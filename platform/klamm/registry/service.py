@@ -10,29 +10,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from klamm.registry import errors
+from klamm.registry import contracts, errors
 from klamm.registry.compatibility import LEVELS, Earlier, reasons
 from klamm.registry.model import Reference, Schema, Version
 from klamm.registry.records import (
     Change,
     ConfigRecord,
     ContextRecord,
-    DeleteSubject,
     ModeRecord,
     SchemaRecord,
 )
 from klamm.registry.schemas import Parsed, read
 from klamm.registry.store import Store
-from klamm.registry.subjects import DEFAULT, context_of, is_context, qualified, split
+from klamm.registry.subjects import DEFAULT, GLOBAL, context_of, is_context, qualified, split
 
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 VERSION_MAX: Final = 2**31 - 1
+ID_MAX: Final = 2**31 - 1
+"""Ids have four bytes before each value."""
 _KINDS: Final = {str: "a text", bool: "true or false", dict: "an object"}
 CONFIG_KEYS: Final[dict[str, type]] = {
-    "alias": str, "normalize": bool, "validateFields": bool, "validateRules": bool, "compatibilityPolicy": str,
-    "compatibilityGroup": str, "defaultMetadata": dict, "overrideMetadata": dict, "defaultRuleSet": dict, "overrideRuleSet": dict,
+    "alias": str, "aliasForDeks": str, "normalize": bool, "validateFields": bool, "validateNewSchemas": bool, "validateRules": bool,
+    "compatibilityPolicy": str, "compatibilityGroup": str, **dict.fromkeys(contracts.SETTINGS, dict),
 }  # fmt: skip
-"""The settings of a configuration beside the level. `alias`, `normalize` and `compatibilityGroup` have an effect."""
+"""The settings of a configuration beside the level. Those of fields, rules, policy and DEKs have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Registration:
 
 
 def config_of(store: Store, subject: str | None) -> Mapping[str, Any]:
-    """Returns the configuration in force for a subject: its own, its context's, or that of all."""
+    """Returns the configuration in force for a subject: its own, its context's, or that of all contexts."""
     found: dict[str, Any] = {"compatibilityLevel": store.level}
     for place in _places(subject):
         found |= {k: v for k, v in (store.configs.get(place) or {}).items() if v is not None}
@@ -68,8 +69,8 @@ def config_of(store: Store, subject: str | None) -> Mapping[str, Any]:
 
 
 def mode_of(store: Store, subject: str | None) -> str:
-    """Returns the mode in force for a subject. READONLY_OVERRIDE of all beats every other."""
-    if store.modes.get(None) == "READONLY_OVERRIDE":
+    """Returns the mode in force for a subject. READONLY_OVERRIDE without a subject beats every other."""
+    if "READONLY_OVERRIDE" in {store.modes.get(None), store.modes.get(GLOBAL)}:
         return "READONLY_OVERRIDE"
     found = "READWRITE"
     for place in _places(subject):
@@ -78,18 +79,16 @@ def mode_of(store: Store, subject: str | None) -> str:
 
 
 def _places(subject: str | None) -> list[str | None]:
-    """Returns where a setting of a subject may be, the strongest last."""
+    """Returns where a setting of a subject may be, the strongest last. Without a subject it is that of the default context."""
     context = context_of(subject)
-    places: list[str | None] = [None]
-    if context != DEFAULT:
-        places.append(f":{context}:")
-    return places if subject is None else [*places, subject]
+    places: list[str | None] = [GLOBAL, None if context == DEFAULT else f":{context}:"]
+    return places if subject in places else [*places, subject]
 
 
 def aliased(store: Store, subject: str) -> str:
-    """Returns the subject for which a name stands."""
+    """Returns the subject for which a name stands: in its own context, unless the alias names another."""
     alias = (store.configs.get(subject) or {}).get("alias")
-    return str(alias) if alias else subject
+    return qualified(str(alias), subject) if alias else subject
 
 
 def put_config(store: Store, subject: str | None, given: Mapping[str, Any]) -> Written:
@@ -97,7 +96,7 @@ def put_config(store: Store, subject: str | None, given: Mapping[str, Any]) -> W
     level = given.get("compatibility", given.get("compatibilityLevel"))
     if level is not None and level not in LEVELS:
         raise errors.invalid_level(", ".join(LEVELS))
-    _demand_writable(store, subject)
+    demand_writable(store, subject)
     value = dict(store.configs.get(subject) or {})
     if level is not None:
         value["compatibilityLevel"] = level
@@ -120,7 +119,7 @@ def delete_config(store: Store, subject: str | None) -> Written:
     old = store.configs.get(subject)
     if old is None and subject is not None:
         raise errors.subject_not_found(subject)
-    _demand_writable(store, subject)
+    demand_writable(store, subject)
     return Written(
         answer=dict(old or config_of(store, None)), changes=[ConfigRecord(subject=subject, value=None)]
     )
@@ -128,10 +127,10 @@ def delete_config(store: Store, subject: str | None) -> Written:
 
 def put_mode(store: Store, subject: str | None, mode: str, *, force: bool) -> Written:
     """Sets the mode of a subject, a context, or all."""
-    if mode not in MODES or (mode == "READONLY_OVERRIDE" and subject is not None):
+    if mode not in MODES or (mode == "READONLY_OVERRIDE" and subject not in {None, GLOBAL}):
         raise errors.invalid_mode(", ".join(MODES))
     if mode == "IMPORT" and not force and mode_of(store, subject) != "IMPORT":
-        if subject is None:
+        if subject in {None, GLOBAL}:
             there = next(store.listed("", deleted=True), None)
         elif is_context(subject):
             there = next(store.listed(subject, deleted=True), None)
@@ -142,15 +141,17 @@ def put_mode(store: Store, subject: str | None, mode: str, *, force: bool) -> Wr
     return Written(answer={"mode": mode}, changes=[ModeRecord(subject=subject, mode=mode)])
 
 
-def delete_mode(store: Store, subject: str) -> Written:
+def delete_mode(store: Store, subject: str | None) -> Written:
     """Takes away the mode of a subject or a context; answers what it was."""
     old = store.modes.get(subject)
     if old is None:
-        raise errors.subject_not_found(subject)
+        if subject is not None:
+            raise errors.subject_not_found(subject)
+        old = "READWRITE"
     return Written(answer={"mode": old}, changes=[ModeRecord(subject=subject, mode=None)])
 
 
-def _demand_writable(store: Store, subject: str | None) -> None:
+def demand_writable(store: Store, subject: str | None) -> None:
     mode = mode_of(store, subject)
     if mode.startswith("READONLY"):
         what = f"Subject {subject}" if subject is not None else "The registry"
@@ -170,7 +171,7 @@ def versions_of(store: Store, subject: str, *, deleted: bool = False) -> list[Ve
 
 def version_of(store: Store, subject: str, wanted: str, *, deleted: bool = False) -> Version:
     """Returns a version by its number, `latest` or -1. Raises RegistryError 40401, 40402, 42202."""
-    number = _number(wanted)
+    number = number_of(wanted)
     found = versions_of(store, subject, deleted=deleted)
     if number is None:
         return found[-1]
@@ -180,7 +181,7 @@ def version_of(store: Store, subject: str, wanted: str, *, deleted: bool = False
     raise errors.version_not_found(wanted)
 
 
-def _number(wanted: str) -> int | None:
+def number_of(wanted: str) -> int | None:
     """Returns the number of a version; None: the newest."""
     if wanted in {"latest", "-1"}:
         return None
@@ -230,14 +231,29 @@ def places_of(store: Store, id: int, subject: str | None, *, deleted: bool) -> l
 
 
 def lookup(store: Store, subject: str, given: Registration, *, deleted: bool) -> Version:
-    """Returns the version of a subject that has this schema. Raises RegistryError 40401, 40403."""
+    """Returns the version of a subject that has this schema, which may lack the metadata and rules that versions hand on. Raises
+    RegistryError 40401, 40403.
+    """
     subject = aliased(store, subject)
     there = versions_of(store, subject, deleted=deleted)
-    schema, _ = parsed(store, given.schema, subject, normalize=given.normalize)
-    found = _same(store, there, schema, given)
-    if found is None:
-        raise errors.schema_not_found()
-    return found
+    tried = [given.schema]
+    if live := store.versions(subject):
+        tried.append(contracts.completed(given.schema, live[-1].schema, config_of(store, subject)))
+    for each in tried:
+        schema, _ = parsed(store, each, subject, normalize=given.normalize)
+        found = _same(store, there, schema, given)
+        if found is not None:
+            return found
+    raise errors.schema_not_found()
+
+
+def latest_with(store: Store, subject: str, properties: Mapping[str, str], *, deleted: bool) -> Version:
+    """Returns the newest version of a subject whose metadata have these properties. Raises RegistryError 40401, 40403."""
+    for each in reversed(versions_of(store, subject, deleted=deleted)):
+        there = (each.schema.metadata or {}).get("properties") or {}
+        if all(there.get(key) == value for key, value in properties.items()):
+            return each
+    raise errors.schema_not_found()
 
 
 def _same(store: Store, there: Sequence[Version], schema: Schema, given: Registration) -> Version | None:
@@ -245,23 +261,27 @@ def _same(store: Store, there: Sequence[Version], schema: Schema, given: Registr
     for each in reversed(there):
         if each.schema.identity == schema.identity:
             return each
-    if given.normalize:
-        for each in reversed(there):
-            if each.schema.kind == schema.kind:
+    wanted = contracts.identity(schema)
+    for each in reversed(there):
+        if each.schema.kind == schema.kind:
+            normal = each.schema
+            if given.normalize:
                 normal, _ = parsed(store, each.schema, each.subject, normalize=True)
-                if normal.identity == schema.identity:
-                    return each
+            if contracts.identity(normal) == wanted:
+                return each
     return None
 
 
 # ---- schemas
 
 
-def parsed(store: Store, schema: Schema, subject: str, *, normalize: bool = False) -> tuple[Schema, Parsed]:
-    """Reads a schema with all that it refers to. Raises RegistryError 42201."""
+def parsed(
+    store: Store, schema: Schema, subject: str, *, normalize: bool = False, strict: bool = False
+) -> tuple[Schema, Parsed]:
+    """Reads a schema with all that it refers to; a new one strictly. Raises RegistryError 42201."""
     found = _gathered(store, schema, subject)
     texts = tuple((name, version.schema.text) for name, version in found.items())
-    return read(schema, texts, normalize=normalize)
+    return read(schema, texts, normalize=normalize, strict=strict)
 
 
 def referred(store: Store, schema: Schema, subject: str) -> set[str]:
@@ -298,7 +318,7 @@ def incompatibilities(
     store: Store, subject: str, given: Registration, against: Sequence[Version]
 ) -> list[str]:
     """Returns why a schema would break the level of its subject beside these versions; an empty list: it would not."""
-    schema, tree = parsed(store, given.schema, subject, normalize=given.normalize)
+    schema, tree = parsed(store, given.schema, subject, normalize=given.normalize, strict=True)
     return _reasons(store, subject, schema, tree, against)
 
 
@@ -326,119 +346,88 @@ def _property(schema: Schema, name: str) -> Any:
 def register(store: Store, subject: str, given: Registration) -> Written:
     """Registers a schema, or finds it. Raises RegistryError 409, 42201, 42205."""
     subject = aliased(store, subject)
-    normalize = given.normalize or bool(config_of(store, subject).get("normalize"))
+    config = config_of(store, subject)
+    normalize = given.normalize or bool(config.get("normalize"))
     given = replace(given, normalize=normalize)
-    schema, tree = parsed(store, given.schema, subject, normalize=normalize)
     there = store.versions(subject)
-    if given.id is None and (same := _same(store, there, schema, given)) is not None:
-        return Written(answer={"id": same.id, "guid": same.schema.guid})
-    context = context_of(subject)
-    mode = mode_of(store, subject)
+    if not any(config.get(key) for key in contracts.SETTINGS) and (
+        same := _there(store, subject, there, given)
+    ):
+        return _found(same)
+    context, mode = context_of(subject), mode_of(store, subject)
+    if mode.startswith("READONLY"):
+        raise errors.not_permitted(f"Subject {subject} in context {context} is in read-only mode")
     if given.id is not None:
         if mode != "IMPORT":
             raise errors.not_permitted(f"Subject {subject} in context {context} is not in import mode")
-        return _imported(store, subject, schema, given)
+        return _imported(store, subject, given)
     if mode != "READWRITE":
         raise errors.not_permitted(f"Subject {subject} in context {context} is not in read-write mode")
+    given = replace(
+        given, schema=contracts.completed(given.schema, there[-1].schema if there else None, config)
+    )
+    if same := _there(store, subject, there, given):
+        return _found(same)
+    schema, tree = parsed(store, given.schema, subject, normalize=normalize, strict=True)
     if why := _reasons(store, subject, schema, tree, there):
         raise errors.incompatible(
-            f"Schema being registered is incompatible with an earlier schema for subject {subject!r}, details: "
+            f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
             f"[{', '.join(why)}]"
         )
-    found = store.context(context)
-    number = found.ids.get(schema.identity) or found.id_max + 1
-    return _added(store, subject, schema, number, given.version)
+    return _added(store, subject, schema, given.version)
 
 
-def _added(store: Store, subject: str, schema: Schema, id: int, wanted: int | None) -> Written:
-    numbers = [v.version for v in store.versions(subject, deleted=True)]
-    number = wanted if wanted is not None and wanted > 0 else max(numbers, default=0) + 1
-    if wanted is not None and wanted > 0 and wanted != max(numbers, default=0) + 1:
+def _there(store: Store, subject: str, there: Sequence[Version], given: Registration) -> Version | None:
+    """Returns the version that has a schema already, and the id and number with which it is imported."""
+    if not given.schema.text.strip():
+        return None
+    schema, _ = parsed(store, given.schema, subject, normalize=given.normalize)
+    if given.id is None:
+        return _same(store, there, schema, given)
+    for each in there:
+        if (
+            each.id == given.id
+            and given.version in {None, each.version}
+            and _same(store, [each], schema, given)
+        ):
+            return each
+    return None
+
+
+def _found(version: Version) -> Written:
+    return Written(answer={"id": version.id, "guid": version.schema.guid})
+
+
+def _added(store: Store, subject: str, schema: Schema, wanted: int | None) -> Written:
+    number = max((v.version for v in store.versions(subject, deleted=True)), default=0) + 1
+    if wanted not in {None, number}:
+        raise errors.invalid_schema(f"Version {wanted} is not one more than previous version {number - 1}")
+    schema = contracts.numbered(schema, number)
+    context = store.context(context_of(subject))
+    found = context.ids.get(schema.identity) or context.id_max + 1
+    if found > ID_MAX:
         raise errors.not_permitted(
-            f"Version {wanted} is not one more than previous version {max(numbers, default=0)}"
+            f"The ids of context {context_of(subject)} are used up: {found - 1} is one"
         )
-    version = Version(subject=subject, version=number, id=id, schema=schema)
-    changes: list[Change] = [SchemaRecord(subject=subject, version=number, value=version)]
-    context = context_of(subject)
-    if context not in store.contexts:
-        changes.insert(0, ContextRecord(context=context))
-    return Written(answer={"id": id, "guid": schema.guid}, changes=changes)
+    return _put(store, Version(subject=subject, version=number, id=found, schema=schema))
 
 
-def _imported(store: Store, subject: str, schema: Schema, given: Registration) -> Written:
+def _imported(store: Store, subject: str, given: Registration) -> Written:
     assert given.id is not None, "the caller looked"
+    schema, _ = parsed(store, given.schema, subject, normalize=given.normalize)
     context = store.context(context_of(subject))
     if context.places.get(given.id) and context.schemas[given.id].identity != schema.identity:
         raise errors.not_permitted(
             f"Overwrite new schema with id {given.id} in context {context_of(subject)} is not permitted."
         )
     numbers = [v.version for v in store.versions(subject, deleted=True)]
-    number = given.version if given.version is not None and given.version > 0 else max(numbers, default=0) + 1
-    version = Version(subject=subject, version=number, id=given.id, schema=schema)
-    changes: list[Change] = [SchemaRecord(subject=subject, version=number, value=version)]
-    if context_of(subject) not in store.contexts:
-        changes.insert(0, ContextRecord(context=context_of(subject)))
-    return Written(answer={"id": given.id, "guid": schema.guid}, changes=changes)
+    number = given.version if given.version is not None else max(numbers, default=0) + 1
+    return _put(store, Version(subject=subject, version=number, id=given.id, schema=schema))
 
 
-# ---- deletion
-
-
-def delete_subject(store: Store, subject: str, *, permanent: bool) -> Written:
-    """Deletes all versions of a subject; answers their numbers."""
-    subject = aliased(store, subject)
-    _demand_writable(store, subject)
-    every = versions_of(store, subject, deleted=True)
-    live = [v for v in every if not v.deleted]
-    if permanent:
-        if live:
-            raise errors.not_soft_deleted(subject)
-        for each in every:
-            _demand_unreferenced(store, each)
-        gone = [SchemaRecord(subject=subject, version=v.version, value=None) for v in every]
-        return Written(answer=[v.version for v in every], changes=gone)
-    if not live:
-        raise errors.soft_deleted(subject)
-    for each in live:
-        _demand_unreferenced(store, each)
-    changes: list[Change] = [DeleteSubject(subject=subject, version=live[-1].version)]
-    if store.configs.get(subject) is not None:
-        changes.append(ConfigRecord(subject=subject, value=None))
-    if subject in store.modes:
-        changes.append(ModeRecord(subject=subject, mode=None))
-    return Written(answer=[v.version for v in live], changes=changes)
-
-
-def delete_version(store: Store, subject: str, wanted: str, *, permanent: bool) -> Written:
-    """Deletes a version; answers its number."""
-    subject = aliased(store, subject)
-    _demand_writable(store, subject)
-    number = _number(wanted)
-    if number is None and not permanent:
-        version = version_of(store, subject, wanted)
-    else:
-        version = version_of(store, subject, wanted, deleted=True)
-    if permanent:
-        if not version.deleted:
-            raise errors.version_not_soft_deleted(subject, version.version)
-        _demand_unreferenced(store, version)
-        change = SchemaRecord(subject=subject, version=version.version, value=None)
-    else:
-        if version.deleted:
-            raise errors.version_soft_deleted(subject, version.version)
-        _demand_unreferenced(store, version)
-        change = SchemaRecord(subject=subject, version=version.version, value=replace(version, deleted=True))
-    return Written(answer=version.version, changes=[change])
-
-
-def _demand_unreferenced(store: Store, version: Version) -> None:
-    by = store.referrers.get((version.subject, version.version))
-    if by:
-        shown = ", ".join(f"{subject} version {number}" for subject, number in sorted(by))
-        raise errors.reference_exists(version.subject, version.version, shown)
-
-
-def referrers_of(store: Store, version: Version) -> list[int]:
-    """Returns the ids of the schemas that refer to a version."""
-    by = store.referrers.get((version.subject, version.version), set())
-    return sorted({store.subjects[subject][number].id for subject, number in by})
+def _put(store: Store, version: Version) -> Written:
+    changes: list[Change] = [SchemaRecord(subject=version.subject, version=version.version, value=version)]
+    context = context_of(version.subject)
+    if context not in store.contexts:
+        changes.insert(0, ContextRecord(context=context))
+    return Written(answer={"id": version.id, "guid": version.schema.guid}, changes=changes)

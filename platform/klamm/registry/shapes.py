@@ -14,9 +14,9 @@ class Reference(TypedDict):
 
 
 class SchemaGiven(TypedDict):
-    """A schema to register, to look up or to check."""
+    """A schema to register, to look up or to check. Without a text, metadata and rules of the newest version are meant."""
 
-    schema: str
+    schema: NotRequired[str]
     schemaType: NotRequired[str]
     references: NotRequired[list[Reference]]
     metadata: NotRequired[dict[str, Any] | None]

@@ -46,7 +46,7 @@ class Store:
         self.configs: dict[str | None, Mapping[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self.referrers: dict[tuple[str, int], set[tuple[str, int]]] = {}
-        """Versions whose schemas refer to a version."""
+        """Versions whose schemas refer to a version, softly deleted ones included."""
 
     def copy(self) -> Store:
         """Returns a state of its own with the same content."""
@@ -90,8 +90,6 @@ class Store:
                 for version in self.versions(change.subject):
                     if version.version <= change.version:
                         self._put(_deleted(version))
-                self.configs.pop(change.subject, None)
-                self.modes.pop(change.subject, None)
             case ClearSubject():
                 for version in self.versions(change.subject, deleted=True):
                     if version.deleted:
@@ -103,7 +101,7 @@ class Store:
         context = self.contexts.setdefault(context_of(version.subject), Context())
         place = (version.subject, version.version)
         old = self.subjects.get(version.subject, {}).get(version.version)
-        if old is not None and old.id != version.id:
+        if old is not None and (old.id, old.schema) != (version.id, version.schema):
             self._forget(*place)
         if not context.places.get(version.id):
             context.schemas[version.id] = version.schema
@@ -112,12 +110,8 @@ class Store:
         context.id_max = max(context.id_max, version.id)
         context.places.setdefault(version.id, set()).add(place)
         self.subjects.setdefault(version.subject, {})[version.version] = version
-        for reference in version.schema.references:
-            target = (qualified(reference.subject, version.subject), reference.version)
-            if version.deleted:
-                self.referrers.get(target, set()).discard(place)
-            else:
-                self.referrers.setdefault(target, set()).add(place)
+        for target in _targets(version):
+            self.referrers.setdefault(target, set()).add(place)
 
     def _forget(self, subject: str, number: int) -> None:
         versions = self.subjects.get(subject, {})
@@ -128,8 +122,19 @@ class Store:
             del self.subjects[subject]
         places = self.context(context_of(subject)).places
         places.get(version.id, set()).discard((subject, number))
-        for by in self.referrers.values():
-            by.discard((subject, number))
+        for target in _targets(version):
+            self.referrers.get(target, set()).discard((subject, number))
+
+    def referring(self, version: Version, *, deleted: bool = False) -> list[Version]:
+        """Returns the versions that refer to one, by their names and numbers."""
+        places = self.referrers.get((version.subject, version.version), set())
+        found = [self.subjects[subject][number] for subject, number in sorted(places)]
+        return [each for each in found if deleted or not each.deleted]
+
+
+def _targets(version: Version) -> list[tuple[str, int]]:
+    """Returns the versions to which a version's schema refers."""
+    return [(qualified(each.subject, version.subject), each.version) for each in version.schema.references]
 
 
 def _deleted(version: Version) -> Version:

@@ -9,6 +9,9 @@ from typing import Final
 from klamm.registry.errors import invalid_subject
 
 DEFAULT: Final = "."
+GLOBAL: Final = ":.__GLOBAL:"
+"""Stands for all contexts, where levels and modes are set."""
+_NO_SUBJECTS: Final = frozenset({"__GLOBAL", "__EMPTY"})
 ANY: Final = ":*:"
 """The prefix that stands for all contexts in listings."""
 
@@ -16,7 +19,8 @@ ANY: Final = ":*:"
 def checked(name: str) -> str:
     """Returns a subject in its one spelling: `:.:orders` is orders. Raises RegistryError."""
     context, plain = split(name)
-    if (not plain and context == DEFAULT) or any(ord(c) < 32 for c in name):
+    nowhere = plain in _NO_SUBJECTS or f":{context}:" == GLOBAL
+    if nowhere or (not plain and context == DEFAULT) or any(ord(c) < 32 for c in name):
         raise invalid_subject(name)
     return plain if context == DEFAULT else f":{context}:{plain}"
 

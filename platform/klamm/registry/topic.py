@@ -40,6 +40,8 @@ LEADER_S: Final = 3.0
 _AWAY: Final = frozenset(
     getattr(KafkaError, name) for name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
 )
+WRITER_BYTES_MAX: Final = 8 << 20
+BATCH_BYTES: Final = 1_000_000
 GONE: Final = "none"
 """Stands for the id of a topic that is not there."""
 NOOP: Final = b'{"keytype":"NOOP","magic":0}'
@@ -68,11 +70,9 @@ async def ensure(admin: AdminClient, topic: str, replicas: int) -> None:
             new = NewTopic(topic, 1, factor, config={"cleanup.policy": "compact"})
             with contextlib.suppress(_Exists):
                 await _made(admin, new)
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = admin.describe_configs([resource], request_timeout=ASK_S)[resource]
-        policy = (await asyncio.wrap_future(asked))["cleanup.policy"].value
     except KafkaException as e:
         raise TopicError(f"topic {topic}: {e.args[0].str()}") from e
+    policy = await _config(admin, topic, "cleanup.policy")
     known = metadata.topics.get(topic)
     if known is not None and len(known.partitions) != 1:
         raise ConfigError(
@@ -84,6 +84,20 @@ async def ensure(admin: AdminClient, topic: str, replicas: int) -> None:
             f"topic {topic} has cleanup.policy={policy}, by which schemas get lost; set it to compact",
             key="kafkastore.topic",
         )
+
+
+async def record_bytes_max(admin: AdminClient, topic: str) -> int:
+    """Returns the largest record that the topic and a writer take. Raises TopicError."""
+    return min(int(await _config(admin, topic, "max.message.bytes")), WRITER_BYTES_MAX)
+
+
+async def _config(admin: AdminClient, topic: str, key: str) -> str:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        asked = admin.describe_configs([resource], request_timeout=ASK_S)[resource]
+        return str((await asyncio.wrap_future(asked))[key].value)
+    except KafkaException as e:
+        raise TopicError(f"topic {topic}: {e.args[0].str()}") from e
 
 
 class _Exists(Exception):
@@ -205,7 +219,9 @@ class TopicReader:
 class TopicWriter:
     """Writes to the topic in transactions. `begin` fences every earlier writer with this id."""
 
-    def __init__(self, topic: str, client: Mapping[str, Any], transactional_id: str) -> None:
+    def __init__(
+        self, topic: str, client: Mapping[str, Any], transactional_id: str, bytes_max: int = WRITER_BYTES_MAX
+    ) -> None:
         self._topic = topic
         self._producer = Producer(
             {
@@ -213,7 +229,8 @@ class TopicWriter:
                 "transactional.id": transactional_id,
                 "linger.ms": 0,
                 "acks": "all",
-                "message.max.bytes": 8 << 20,
+                "message.max.bytes": WRITER_BYTES_MAX,
+                "batch.size": min(BATCH_BYTES, bytes_max),  # brokers measure batches
             }
         )
 

@@ -28,17 +28,20 @@ def make_app(
     title: openapi.Title,
     counts: RequestCounts,
     form: ErrorForm = kafkas_form,
+    outer: Sequence[Middleware] = (),
     inner: Sequence[Middleware] = (),
     redact: Callable[[str], str] = str,
     body_bytes_max: int = MAX_BODY_BYTES,
 ) -> web.Application:
-    """Makes the application. `inner` are the last middlewares before a handler. Raises ConfigError for a bad users file."""
+    """Makes the application. `outer` are the middlewares before logins and roles are looked at, `inner` the last ones before a
+    handler. Raises ConfigError for a bad users file.
+    """
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
     checks: list[Middleware] = [foreign_pages(settings.cors)]
     asks = UsersFile(settings.auth, settings.realm) if settings.auth is not None else None
     if asks is not None:
         checks.append(access_check(asks, endpoints, settings.realm))
-    middlewares = [errors(by_handler, redact, counts, form), *checks, negotiation(by_handler), *inner]
+    middlewares = [errors(by_handler, redact, counts, form), *outer, *checks, negotiation(by_handler), *inner]
     app = routed(endpoints, middlewares, body_bytes_max=body_bytes_max)
     app[callers.REALM], app[openapi.TITLE] = settings.realm, title
     if asks is not None:

@@ -108,7 +108,7 @@ def read(text: str, references: Mapping[str, str]) -> ProtoSchema:
         file = loader.pool.FindFileByName(MAIN)
     except KeyError as e:
         raise DataError(f"the Protobuf schema cannot be used: {e}") from e
-    return ProtoSchema(file, loader.params, frozenset(loader.optional), frozenset(main.entries))
+    return ProtoSchema(file, loader.params, frozenset(loader.optional), frozenset(loader.entries))
 
 
 class _Loader:
@@ -116,6 +116,7 @@ class _Loader:
         self.pool = descriptor_pool.DescriptorPool()
         self.params: dict[str, dict[str, str]] = {}
         self.optional: set[str] = set()
+        self.entries: set[str] = set()
         self._references = references
         self._types: dict[str, int] = {}  # full names of messages and enums, and which of both
         self._loaded: set[str] = set()
@@ -134,6 +135,7 @@ class _Loader:
         proto.ClearField("extension")  # of options, which data do not have
         proto.ClearField("options")
         self.params |= file.params
+        self.entries |= set(file.entries)
         try:
             self.pool.AddSerializedFile(proto.SerializeToString())
         except TypeError as e:
