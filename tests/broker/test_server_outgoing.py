@@ -106,6 +106,26 @@ def test_a_small_range_beyond_the_file_is_an_error(pair, data_file):
         outgoing.send(pair[0], [Range(fd, len(content) - 40, 100)])
 
 
+def test_a_slow_peer_has_little_of_many_small_ranges_in_memory(pair, data_file):
+    """The rest stays in the file until the peer has taken what is before it."""
+    fd, content = data_file
+    pieces, want = [], b""
+    for n in range(1000):
+        at = n * 2_000
+        pieces += [b"head", Range(fd, at, 16_000)]
+        want += b"head" + content[at : at + 16_000]
+    left_over = outgoing.send(pair[0], pieces)
+    assert sum(len(p) for p in left_over if isinstance(p, (bytes, memoryview))) < 500_000
+    got, rest = bytearray(), left_over
+    while rest:
+        got += pair[1].recv(1 << 20)
+        rest = outgoing.send(pair[0], rest)
+    pair[0].close()
+    while part := pair[1].recv(1 << 20):
+        got += part
+    assert got == want
+
+
 def test_a_range_may_leave_in_thousands_of_parts(tmp_path, pair):
     content = random.Random(2).randbytes(5 << 20)
     path = tmp_path / "large"

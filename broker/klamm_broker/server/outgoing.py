@@ -19,6 +19,8 @@ from klamm_broker.server.residency import FileRange
 
 READ_BYTES_MAX: Final = 16 * 1024
 """A file range up to this size is read and leaves with the bytes around it: two system calls, where sendfile takes four."""
+RUN_BYTES: Final = 256 * 1024
+"""Bytes that leave in one call. An answer of many small ranges is read as the peer takes it: a slow one must not have all of it in memory."""
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
@@ -76,17 +78,25 @@ def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
         left = _send_bytes(sock, pieces[0], more=False)
         return [] if left is None else [left]
     run: list[bytes | memoryview] = []  # neighbours leave in one call
+    size = 0
     rest = deque(pieces)
     while rest:
+        if size >= RUN_BYTES:
+            left = _send_run(sock, run, more=True)
+            if left is not None:
+                return [left, *rest]
+            run, size = [], 0
         piece = rest.popleft()
         if isinstance(piece, (bytes, memoryview)):
             run.append(piece)
+            size += len(piece)
             continue
         if piece.size <= READ_BYTES_MAX and (data := residency.read_now(piece)) is not None:
             run.append(data)
+            size += len(data)
             continue
         left = _send_run(sock, run, more=True)
-        run = []
+        run, size = [], 0
         if left is not None:
             return [left, piece, *rest]
         stuck, cold = _send_file(sock, piece)
