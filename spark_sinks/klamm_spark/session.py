@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,8 +59,13 @@ LOCAL_FILES: Final = {
 file, with a new process each time. A rename on a local file system is atomic anyway.
 """
 
-_SOCKET_DIRS_MOST: Final = 60
-"""The longest folder for sockets: their names have 42 characters, and the whole path may have some 104."""
+_SOCKET_DIRS_MOST: Final = 45
+"""The longest folder to put the folder for sockets into. On macOS a socket's path may have 103 characters; behind this folder there are 15
+for ours and 43 for the socket's name.
+"""
+_SOCKET_DIR: Final = "klamm."
+_claims: Final[list[int]] = []
+"""Descriptors of the folders for sockets, with a lock that ends with this process."""
 
 
 class JavaEndedError(KlammError):
@@ -78,22 +85,56 @@ class JavaEndedError(KlammError):
 
 
 @functools.cache
-def _socket_folder() -> tempfile.TemporaryDirectory[str]:
-    """Makes a folder that no other user can enter, and that goes with this process."""
-    usual = tempfile.gettempdir()
-    where = usual if len(usual) <= _SOCKET_DIRS_MOST else "/tmp"  # noqa: S108
-    return tempfile.TemporaryDirectory(prefix="klamm-", dir=where)
+def _socket_folder() -> tempfile.TemporaryDirectory[str] | None:
+    """Makes a folder that no other user can enter, and that goes with this process. Returns None where there is no place for one."""
+    for where in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108
+        if len(where) > _SOCKET_DIRS_MOST:
+            continue
+        with contextlib.suppress(OSError):
+            folder = tempfile.TemporaryDirectory(prefix=_SOCKET_DIR, dir=where)
+            _claims.append(_claimed(folder.name))
+            for other in Path(where).glob(f"{_SOCKET_DIR}*"):
+                _remove_left(other)
+            return folder
+    return None
+
+
+def _claimed(folder: str | Path) -> int:
+    """Locks a folder for as long as this process lives. Raises OSError when another process has it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _remove_left(folder: Path) -> None:
+    """Removes a folder for sockets whose process was killed."""
+    with contextlib.suppress(OSError):
+        names = list(folder.iterdir())
+        if folder.lstat().st_uid != os.getuid() or not names or not all(n.is_socket() for n in names):
+            return
+        fd = _claimed(folder)
+        try:
+            shutil.rmtree(folder)
+        finally:
+            os.close(fd)
 
 
 def local_sockets() -> dict[str, str]:
     """Returns settings with which Java and the Python processes of this machine talk over Unix domain sockets.
 
     Over TCP, Java's second small message to a process waits for the receipt of the first one, which the system delays for
-    40 ms: once in each task of a batch.
+    40 ms: once in each task of a batch. TCP is what is left where a path would be too long for a socket.
     """
+    folder = _socket_folder()
+    if folder is None:
+        return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": _socket_folder().name,
+        "spark.python.unix.domain.socket.dir": folder.name,
     }
 
 

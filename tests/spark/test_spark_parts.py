@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,58 @@ def test_sockets_are_in_a_private_folder_with_a_short_name() -> None:
     folder = Path(session.local_sockets()["spark.python.unix.domain.socket.dir"])
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(f"{folder}/.{uuid.uuid4()}.sock") < 104, "the most on macOS"
+
+
+@pytest.fixture
+def sockets_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], dict[str, str]]]:
+    """Settings as in a new process whose temporary folder is another."""
+    made = []
+
+    def settings(usual: Path) -> dict[str, str]:
+        monkeypatch.setattr(tempfile, "tempdir", str(usual))
+        monkeypatch.setattr(session, "_socket_folder", functools.cache(session._socket_folder.__wrapped__))
+        made.append(session._socket_folder())
+        return session.local_sockets()
+
+    yield settings
+    for folder in filter(None, made):
+        folder.cleanup()
+
+
+@pytest.mark.parametrize("length", [30, 45, 46, 55, 60, 90])
+def test_a_socket_can_be_made_in_any_temporary_folder(sockets_in, length: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        usual = Path(short, "x" * (length - len(short) - 1))
+        usual.mkdir()
+        folder = sockets_in(usual)["spark.python.unix.domain.socket.dir"]
+        path = f"{folder}/.{uuid.uuid4()}.sock"
+        assert len(path) < 104, "the most on macOS"
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path)
+
+
+def test_without_a_place_for_sockets_tcp_is_left(sockets_in, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    assert sockets_in(Path("/tmp")) == {}
+
+
+def test_sockets_of_a_killed_process_are_removed(sockets_in) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        place, own = Path(short), sockets_in(Path(short))["spark.python.unix.domain.socket.dir"]
+        dead, other = place / "klamm.dead", place / "klamm.other"
+        for folder, name in ((Path(own), "a"), (dead, "a"), (other, "a"), (other, "b")):
+            folder.mkdir(exist_ok=True)
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(str(folder / name))
+        (other / "c").touch()
+        (place / "klamm.new").mkdir()
+        sockets_in(place)
+        assert not dead.exists()
+        assert {p.name for p in place.iterdir()} >= {Path(own).name, "klamm.other", "klamm.new"}
+        assert (Path(own) / "a").is_socket()
 
 
 @pytest.mark.usefixtures("processes")

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 )
 
 from klamm_spark.datasource import fetch
+from klamm_spark.datasource.consumer import RangeConsumer
 from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
 
 SCHEMA = StructType(
@@ -197,6 +198,29 @@ def test_a_task_of_many_ranges_keeps_few_messages(
     assert len(task.ranges) == 3
     for _ in range(2):  # the second one begins where another worker's range would
         assert rows(reader, [task]) == sorted((p, n, str(n).encode()) for p in range(3) for n in range(300))
+
+
+def test_a_task_of_many_ranges_keeps_few_bytes(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few large records are as much memory as many small ones."""
+    monkeypatch.setattr("klamm_spark.datasource.consumer.KEPT_BYTES", 100_000, raising=False)
+    topic = new_topic(broker, 4)
+    reader = stream(broker, topic)
+    start = reader.initialOffset()
+    for partition in range(4):
+        produce(broker.bootstrap, topic, [b"x" * 20_000] * 50, partition=partition)
+    kept, take = [], RangeConsumer.take
+
+    def watched(self: RangeConsumer, partition: tuple[str, int], most: int) -> list[Any]:
+        found = take(self, partition, most)
+        kept.append(sum(len(m) for p, some in self._kept.items() if p != partition for m in some))
+        return found
+
+    monkeypatch.setattr(RangeConsumer, "take", watched)
+    (task,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert [row[:2] for row in rows(reader, [task])] == [(p, n) for p in range(4) for n in range(50)]
+    assert max(kept) <= 100_000
 
 
 def test_only_committed_records_and_a_position_behind_the_markers(broker: EmbeddedBroker) -> None:

@@ -17,6 +17,8 @@ from klamm_spark.datasource.offsets import Partition, Range
 BATCH_RECORDS: Final = 5_000
 KEPT_MOST: Final = 2 * BATCH_RECORDS
 """The most messages that wait for their range. Beyond it only the partition that is being read stays assigned."""
+KEPT_BYTES: Final = 32 << 20
+"""The most bytes of messages that wait for another range than the one that is being read; beyond it, the same."""
 POLL_S: Final = 0.02
 Message = Any
 """confluent_kafka.Message. By its types the offset may be None, but a record from a broker always has one."""
@@ -106,8 +108,15 @@ class RangeConsumer:
             self._kept.setdefault(partition, []).append(message)
             if message.error() is None:
                 self._fetched[partition] = message.offset() + 1
-        if sum(map(len, self._kept.values())) > KEPT_MOST and reading in self._fetched:
+        if reading in self._fetched and self._keeps_too_much(reading):
             self._keep_only(reading)
+
+    def _keeps_too_much(self, reading: Partition) -> bool:
+        """Tells whether the messages of other partitions are too many, or too large."""
+        if sum(map(len, self._kept.values())) > KEPT_MOST:
+            return True
+        others = (m for p, kept in self._kept.items() if p != reading for m in kept)
+        return sum(map(len, others)) > KEPT_BYTES  # a message's length is that of its value
 
     def _keep_only(self, reading: Partition) -> None:
         at, kept = self._fetched[reading], self._kept.get(reading, [])
