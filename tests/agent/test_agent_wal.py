@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import tempfile
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from klamm_agent.delivery.batches import Batch
 from klamm_agent.delivery.encode import encode_batch
-from klamm_agent.delivery.resuming import REMEMBERED_MS, Known, judge
+from klamm_agent.delivery.resuming import REMEMBERED_MS, Known, Resuming, judge
 from klamm_agent.delivery.wal import log as wal_log
 from klamm_agent.delivery.wal.entries import (
     LIFE,
@@ -29,6 +30,12 @@ from klamm_agent.delivery.wal.entries import (
 from klamm_agent.delivery.wal.log import WalError, WriteAheadLog
 from klamm_kafka.client.outbox import SEQUENCES
 from klamm_kafka.wire.compression import Compression
+from klamm_kafka.wire.messages.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 
 SEGMENT = 256 * 1024
 
@@ -259,6 +266,39 @@ def test_a_full_disk_holds_only_what_needs_a_new_segment(tmp_path, monkeypatch):
     assert not WriteAheadLog(tmp_path / "wal", SEGMENT).book.live
 
 
+def test_on_a_full_disk_acknowledgements_make_room_for_themselves(tmp_path, monkeypatch):
+    """Very many small batches: the notes on them fill what was reserved in the last segment."""
+    wal = WriteAheadLog(tmp_path / "wal", SEGMENT)
+    wal.begin_anew(None)
+    numbers = itertools.count(1)
+
+    def commit() -> int:
+        number = next(numbers)
+        wal.commit({"batches": [[number, "t", None, 1, 300, []]]}, [bytearray(300)])
+        return number
+
+    def full(fd, start, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    while len(wal._segments) < 2:
+        commit()
+    monkeypatch.setattr(wal_log.os, "posix_fallocate", full)
+    while wal._segments[-1].room - 1000 > 64 * 1024:
+        last = commit()
+    with pytest.raises(WalError, match="No space left"):
+        [commit() for _ in range(10)]
+    for number in range(1, last + 1):
+        wal.sent([Note(number, Sent(0, 1, 0, number))])
+    for number in wal.book.live:
+        wal.acknowledged(number)
+    wal.flush()
+    commit()
+    live = set(wal.book.live)
+    assert len(live) == 1
+    wal.close()
+    assert WriteAheadLog(tmp_path / "wal", SEGMENT).book.live.keys() == live
+
+
 # ---- what brokers tell
 
 
@@ -323,6 +363,42 @@ def test_batches_of_a_killed_agent_are_in_the_topic_once(counts, data, first, re
     for one in verdict.again:
         leader.append(one)
     assert leader.log == list(range(went))
+
+
+def test_leaders_are_asked_about_all_partitions_at_once():
+    """A start with hundreds of partitions over a long line waits for one answer, and not for hundreds."""
+    asked, all_asked = [], asyncio.Event()
+
+    class Connection:
+        async def request(self, request, *, timeout_s):
+            asked.append(request)
+            if len(asked) == 50:
+                all_asked.set()
+            await all_asked.wait()
+            told = PartitionResponse(
+                active_producers=[ProducerState(producer_id=7, producer_epoch=0, last_sequence=4)]
+            )
+            return DescribeProducersResponse(topics=[TopicResponse(partitions=[told])])
+
+    class Cluster:
+        async def leader(self, topic, partition):
+            return Connection()
+
+    resuming = Resuming(Cluster())
+    batches = [batch(n, 0, 5) for n in range(51)]
+    for partition, one in enumerate(batches):
+        one.noted = one.noted._replace(partition=partition)
+        resuming.add(one)
+
+    async def ask():
+        async with asyncio.timeout(10):
+            return await resuming.ask("t", 50)
+
+    verdicts = asyncio.run(ask())
+    assert {p: (v.again, v.doubtful) for p, v in verdicts.items()} == {
+        p: ([one], []) if p < 50 else ([], [one]) for p, one in enumerate(batches)
+    }
+    assert not resuming.by_topic
 
 
 def test_a_producer_that_the_broker_forgot_leaves_doubt():

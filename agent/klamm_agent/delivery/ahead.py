@@ -25,6 +25,10 @@ class Ahead:
         """Records that came back from the log; records that may be in their topics twice."""
 
     @property
+    def is_on(self) -> bool:
+        return self._wal is not None
+
+    @property
     def is_resuming(self) -> bool:
         """True while a batch that came back from the log is not delivered."""
         return bool(self._resumed)

@@ -83,6 +83,10 @@ class Batch:
     """Its place in the order of encoding, over all lives of an agent that has a write-ahead log."""
     noted: Sent | None = None
     """The numbers under which the write-ahead log has it."""
+    part: int = 0
+    """0: a whole batch; 1: the first part of one that was halved; 2: a later part. The log has the whole, and its numbers begin with
+    those of the first part.
+    """
     cost: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,13 +99,13 @@ class Batch:
 
     def halves(self, level: int | None) -> list[Batch]:
         """Returns two batches with its records, or none when it has one record."""
-        found = []
+        found: list[Batch] = []
         rest = [Claim(p.receipt, p.count) for p in self.claims]
         for data in halves(self.data, read_header(self.data), level):
             count = read_header(data).record_count
             batch = Batch(self.topic, data, count, _cut(rest, count), self.key)
             batch.spooled, batch.safe, batch.number = self.spooled, self.safe, self.number
-            batch.noted = self.noted
+            batch.noted, batch.part = self.noted, 2 if found else max(1, self.part)
             found.append(batch)
         return found
 

@@ -248,7 +248,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         notes = []
         for box, batch in items:
             sent = Sent(box.partition, *box.producer, batch.sequence)
-            if sent != batch.noted:
+            if sent != batch.noted and batch.part < 2:
                 batch.noted = sent
                 notes.append(Note(batch.number, sent))
         if notes:
@@ -262,9 +262,12 @@ class Outgoing(IdempotentSender[Box, Batch]):
         outbox.delivered(batch)
         if outbox.empty:
             self.outboxes.pop(outbox, None)
+        self._settle_earlier(batch)
+        self._owner.delivered(batch)
+
+    def _settle_earlier(self, batch: Batch) -> None:
         for earlier in self._with.pop(batch.number, ()):
             self._owner.delivered(earlier)
-        self._owner.delivered(batch)
 
     async def refused(
         self, outbox: Box, batch: Batch, error: BrokerError, answer: PartitionProduceResponse
@@ -290,6 +293,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         outbox.new_producer(producer)
         if outbox.empty:
             self.outboxes.pop(outbox, None)
+        self._settle_earlier(batch)
         self._owner.given_up(batch)
 
     def unusable(self, error: ClientError) -> None:

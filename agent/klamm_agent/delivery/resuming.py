@@ -8,6 +8,7 @@ producer would write all of them.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from enum import Enum
@@ -85,21 +86,22 @@ class Resuming:
         self.by_topic.setdefault(batch.topic, {}).setdefault(batch.noted.partition, []).append(batch)
 
     async def ask(self, topic: str, partitions: int) -> dict[int, Verdict] | None:
-        """Asks the leaders of a topic, which has so many partitions now; returns the verdicts by partition, None when it must be tried
-        again.
+        """Asks the leaders of a topic, which has so many partitions now, about all at once; returns the verdicts by partition, None when
+        it must be tried again.
         """
         if time.monotonic() < self._asking.until:
             return None
-        found, now_ms = {}, time.time_ns() // 1_000_000
+        now_ms, waiting = time.time_ns() // 1_000_000, self.by_topic[topic]
+        # Somebody may have deleted the topic and made it again with fewer partitions
+        found = {p: Verdict([], [], batches) for p, batches in waiting.items() if p >= partitions}
+        there = {p: batches for p, batches in waiting.items() if p < partitions}
         try:
-            for partition, batches in self.by_topic[topic].items():
-                if partition >= partitions:  # somebody deleted the topic and made it again
-                    found[partition] = Verdict([], [], batches)
-                    continue
-                found[partition] = judge(batches, await self._last(topic, partition, batches[0]), now_ms)
+            told = await asyncio.gather(*(self._last(topic, p, batches[0]) for p, batches in there.items()))
         except ClientError as e:
             self._asking.failed(time.monotonic(), str(e))
             return None
+        for (partition, batches), last in zip(there.items(), told, strict=True):
+            found[partition] = judge(batches, last, now_ms)
         self._asking.succeeded()
         del self.by_topic[topic]
         return found

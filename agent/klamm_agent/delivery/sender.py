@@ -329,6 +329,10 @@ class Sender:
 
     # ---- called by Outgoing and Spooling
 
+    @property
+    def has_log(self) -> bool:
+        return self._ahead.is_on
+
     def settled(self, batch: Batch) -> None:
         if not batch.safe:
             batch.safe = True

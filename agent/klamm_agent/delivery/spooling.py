@@ -58,6 +58,10 @@ def _continues(last: Origin, origin: Origin) -> bool:
 class Owner(Protocol):
     """The sender."""
 
+    @property
+    def has_log(self) -> bool:
+        """True when a write-ahead log has the batches."""
+
     def settled(self, batch: Batch) -> None:
         """Takes note that the batch is safe."""
 
@@ -120,6 +124,7 @@ class Spooling:
         `known` has, by number, how batches were sent; None: a broker has them.
         """
         found = []
+        seen: set[int] = set()
         for name, numbers in self._spool.numbers().items():
             left = numbers & known.keys()
             while left and self._spool.is_unread(name):
@@ -132,7 +137,11 @@ class Spooling:
                     self._owner.taken_back(batch)
                     self._owner.delivered(batch)
                     continue
-                batch.noted = known.get(stored.number)
+                if (
+                    stored.number not in seen
+                ):  # a part of a batch that an older release spooled: only one can have the numbers
+                    batch.noted = known.get(stored.number)
+                seen.add(stored.number)
                 found.append(batch)
         return found
 
@@ -266,9 +275,14 @@ class Spooling:
                 self._begin(name, state)
 
     def _begin(self, name: str, state: _Topic) -> None:
-        """Begins to spool a topic: its batches in memory go to disk first."""
+        """Begins to spool a topic: its batches in memory go to disk first.
+
+        Parts of a batch stay in memory where there is a write-ahead log: this has the whole, under one number for all of them.
+        """
         state.active = True
         for batch in self._outgoing.batches(name):
+            if batch.part and self._owner.has_log:
+                continue
             if batch.spooled < 0 and not self._write(batch, state, in_memory=True):
                 break
 

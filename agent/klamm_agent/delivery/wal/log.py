@@ -46,6 +46,7 @@ class WriteAheadLog:
         self._spare: list[_Segment] = []  # without a valid entry
         self._number = 0
         self._notes: list[Note] = []
+        self._booked = 0  # of these notes, so many are in the book already
         try:
             make_private_folder(folder)
             self._read()
@@ -80,6 +81,7 @@ class WriteAheadLog:
         """Forgets all that the log says: the registry of this fingerprint holds from now on. Raises WalError."""
         self.book = Book(next=self.book.next, registries=[] if registry is None else [registry])
         self._notes.clear()
+        self._booked = 0
         self._append(Kind.STATE, {}, (), anew=True)
 
     def read(self, logged: Logged) -> bytearray:
@@ -115,15 +117,20 @@ class WriteAheadLog:
         """Takes in which batches wait in the spool, after a start: it may have them before the log has a note of it."""
         notes = [Note(number, spooled=True) for number in numbers if number in self.book.live]
         self._notes += notes  # they stand before all that becomes of these batches
-        self.book.note(notes)
+        self._book_notes()
         self.book.spooled = {number: sent for number, sent in self.book.spooled.items() if number in numbers}
 
     def flush(self) -> None:
         """Writes the notes that wait. Raises WalError."""
         if self._notes:
             self._append(Kind.NOTES, None, (encode_notes(self._notes),))
-            notes, self._notes = self._notes, []
-            self.book.note(notes)
+            self._book_notes()
+            self._notes, self._booked = [], 0
+
+    def _book_notes(self) -> None:
+        """Brings the notes that wait to the book, before they are written, or after."""
+        self.book.note(self._notes[self._booked :])
+        self._booked = len(self._notes)
 
     def change(self, about: dict[str, Any]) -> None:
         """Writes positions that changed without a batch, or a fingerprint of the registry. Raises WalError."""
@@ -155,7 +162,11 @@ class WriteAheadLog:
         return segment.name, at
 
     def _roll(self, needed: int) -> None:
-        """Begins a segment with room for `needed` bytes. Raises OSError."""
+        """Begins a segment with room for `needed` bytes. Raises OSError.
+
+        Its head has what the waiting notes say: on a full disk, only they may show that nobody needs the oldest segment.
+        """
+        self._book_notes()
         head = encode(self._number, Kind.HEAD, self.book.head())
         size = max(self._segment_bytes, 4 * len(head), len(head) + needed)
         segment = self._free(size)
