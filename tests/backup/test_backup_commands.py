@@ -172,6 +172,7 @@ def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
         ),
         (["prune", "b"], "give --keep-last or --keep-days"),
         (["create", "s4://bucket/b", *at], "s4://bucket/b: Protocol not known: s4"),
+        (["create", "memory://b", *at], "memory://b: what this process keeps in memory is gone when it ends"),
     ):
         done = klamm("backup", *args, cwd=tmp_path)
         assert (said in done.stderr, done.stderr.count("\n")) == (True, 1), done.stderr
@@ -268,6 +269,19 @@ def test_a_damaged_last_manifest_is_no_end_of_backups(broker, tmp_path):
     assert "good: 3 backups" in backup("verify", tmp_path / "b")
     backup("restore", tmp_path / "b", "-b", broker.bootstrap, "--prefix", "d-")
     assert read(broker.bootstrap, f"d-{topic}") == read(broker.bootstrap, topic)
+
+
+def test_a_partition_whose_file_is_gone_is_read_anew(broker, tmp_path):
+    topic, create = new_topic(broker, 2), ("backup", "create", str(tmp_path / "b"), "-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 40, 2)
+    assert klamm(*create, "-t", topic).returncode == 0
+    lost = max((tmp_path / "b").rglob("*.chunk"))
+    lost.unlink()
+    done = klamm(*create, "-t", topic)
+    assert (done.returncode, "40 records" in done.stdout) == (0, True), done.stderr
+    assert f"is read anew: {lost.relative_to(tmp_path / 'b')} is not there" in done.stderr
+    backup("prune", tmp_path / "b", "--keep-last", "1")
+    assert "good: 1 backup, 2 chunks, 40 records" in backup("verify", tmp_path / "b")
 
 
 def test_what_programs_read(broker, tmp_path):

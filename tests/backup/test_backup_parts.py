@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from klamm.backup.model import Connector, State
 from klamm.backup.pairing import Pairing
 from klamm.backup.prune import prune
 from klamm.backup.store import Folder, open_store
+from klamm.backup.verify import verify
 from klamm.cli.backup_progress import Lines, shown_progress
 from klamm_base.errors import KlammError
 from klamm_kafka.wire.batch import Record
@@ -108,7 +111,12 @@ def test_a_folder_is_written_by_one_command_at_a_time(tmp_path):
 def test_files_are_private_and_a_file_that_cannot_be_written_is_told(tmp_path):
     store = Folder(tmp_path / "b")
     store.write("a/x", [b"1"])
-    assert [oct((tmp_path / "b" / p).stat().st_mode)[-3:] for p in ("a", "a/x")] == ["700", "600"]
+    store.write("a/b/y", [b"1"])
+    assert [oct((tmp_path / "b" / p).stat().st_mode)[-3:] for p in ("", "a", "a/b", "a/x")] == ["700"] * 3 + [
+        "600"
+    ]
+    store.write("new/deep/z", [b"1"])
+    assert oct((tmp_path / "b" / "new").stat().st_mode)[-3:] == "700"
     (tmp_path / "file").write_text("")
     with pytest.raises(BackupError, match=r"cannot write .*file/x: "):
         Folder(tmp_path / "file").write("x", [b""])
@@ -173,6 +181,25 @@ def test_files_of_a_command_that_runs_are_not_pruned(tmp_path):
     assert gone.files == ("data/20251231T000000.000Z/000001.chunk",)
     assert prune(folder, now_ms=0, last=1, days=None) == gone
     assert folder.store.names("data") == ["data/20260102T000000.000Z/000001.chunk"]
+
+
+def test_half_written_files_are_counted_and_pruned_and_strange_files_are_no_backups(tmp_path):
+    """A killed command leaves files that end with .tmp; a file manager, files of its own."""
+    state = State(cluster_id="c", taken_ms=1, topics=())
+    store, name = Folder(tmp_path / "b"), "20260101T000000.000Z"
+    half = ["data/20251231T000000.000Z/000001.chunk.tmp", "manifests/20251231T000000.000Z.tmp"]
+    store.write("klamm-backup.json.tmp", [b"x"])
+    folder = BackupFolder.make(store, None)
+    for file in (*half, "manifests/.DS_Store"):
+        store.write(file, [b"x"])
+    with pytest.raises(BackupError, match="b holds no complete backup"):
+        asyncio.run(verify(folder, Lines(str, time.monotonic)))
+    store.write(f"manifests/{name}", [encode(state, name, previous=None, added=0, key=None)])
+    assert folder.ids() == [name]
+    verdict = asyncio.run(verify(folder, Lines(str, time.monotonic)))
+    assert (verdict.backups, verdict.damage, verdict.unreferenced) == (1, [], 2)
+    assert prune(folder, now_ms=0, last=1, days=None).files == tuple(half)
+    assert folder.files() == []
 
 
 # ---- progress

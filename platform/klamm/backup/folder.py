@@ -8,9 +8,9 @@ from typing import Final
 from klamm.backup.chunks import unpack
 from klamm.backup.errors import BackupError, DamagedError
 from klamm.backup.keys import FolderKey, Secret
-from klamm.backup.manifest import FOLDER, FORMAT, Manifest, decode
+from klamm.backup.manifest import DATA, FOLDER, FORMAT, Manifest, decode, is_id
 from klamm.backup.model import Chunk
-from klamm.backup.store import Store
+from klamm.backup.store import TEMPORARY, Store
 from klamm_kafka.wire.varint import Buffer
 
 MARKER: Final = "klamm-backup.json"
@@ -43,7 +43,7 @@ class BackupFolder:
             if key is None and secret is not None:
                 raise BackupError(f"{store} is not encrypted; take another folder for encrypted backups")
             return cls(store, key)
-        if any(name != "lock" for name in store.names("")):
+        if any(name not in ("lock", MARKER + TEMPORARY) for name in store.names("")):
             raise BackupError(f"{store} is neither empty nor a folder of backups")
         key = FolderKey.new() if secret is not None else None
         told = {"format": FORMAT, "encryption": key.locked(secret) if key and secret else None}
@@ -51,8 +51,14 @@ class BackupFolder:
         return cls(store, key)
 
     def ids(self) -> list[str]:
-        """Return the ids of the backups, the oldest first."""
-        return [name.rpartition("/")[2] for name in self.store.names(FOLDER)]
+        """Return the ids of the backups, the oldest first. Other files beside the manifests do not count."""
+        names = (name.rpartition("/")[2] for name in self.store.names(FOLDER))
+        return [name for name in names if is_id(name)]
+
+    def files(self) -> list[str]:
+        """Return the files of chunks, and the manifests that are half written."""
+        half = [name for name in self.store.names(FOLDER) if name.endswith(TEMPORARY)]
+        return [*self.store.names(DATA), *half]
 
     def manifest(self, name: str) -> Manifest:
         """Return a backup's manifest. Raises BackupError, DamagedError."""

@@ -92,6 +92,15 @@ def id_ms(name: str) -> int:
     return round(found.timestamp() * 1000)
 
 
+def is_id(name: str) -> bool:
+    """Return whether a file's name is that of a manifest."""
+    try:
+        id_ms(name)
+    except ValueError:
+        return False
+    return True
+
+
 def encode(state: State, name: str, *, previous: Manifest | None, added: int, key: FolderKey | None) -> bytes:
     """Return a manifest's file."""
     from cramjam import zstd

@@ -8,7 +8,7 @@ from typing import Final
 
 from klamm.backup.errors import BackupError
 from klamm.backup.folder import BackupFolder
-from klamm.backup.manifest import DATA, FOLDER, id_ms
+from klamm.backup.manifest import FOLDER, id_ms
 
 DAY_MS: Final = 86_400_000
 
@@ -35,7 +35,7 @@ def kept(ids: Sequence[str], *, now_ms: int, last: int | None, days: float | Non
 def prune(
     folder: BackupFolder, *, now_ms: int, last: int | None, days: float | None, dry_run: bool = False
 ) -> Pruned:
-    """Remove backups and chunks. Chunks behind the last manifest stay: a command may be writing them. Blocks.
+    """Remove backups, chunks, and files that are half written. Those behind the last manifest stay: a command may be writing them. Blocks.
 
     Manifests go first, the oldest before the others: a killed run leaves chunks that the next one removes, and a chain that begins later.
     Raises BackupError, DamagedError for a manifest that stays and cannot be read.
@@ -48,9 +48,7 @@ def prune(
     for name in stay:
         needed |= set(folder.manifest(name).state(folder.key).chunks())
     files = tuple(
-        name
-        for name in folder.store.names(DATA)
-        if name not in needed and ids and name.split("/")[1] <= ids[-1]
+        name for name in folder.files() if name not in needed and ids and name.split("/")[1] <= ids[-1]
     )
     gone = tuple(name for name in ids if name not in stay)
     if not dry_run:

@@ -22,6 +22,9 @@ from klamm_kafka.wire.varint import Buffer
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+TEMPORARY: Final = ".tmp"
+"""The end of the names of files that are being written."""
+
 PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
 """Before a remote place is asked again."""
 _FINAL: Final = (
@@ -51,7 +54,7 @@ class Store(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Return all files below a folder, as names for `read`, sorted."""
+        """Return all files below a folder, as names for `read`, sorted; also those half written, which end with TEMPORARY."""
         ...
 
     def remove(self, name: str) -> None: ...
@@ -86,7 +89,8 @@ class Folder:
     def write(self, name: str, pieces: Sequence[Buffer], *, at_once: bool = True) -> None:
         path = self._path / name
         try:
-            make_private_folder(path.parent)
+            for folder in reversed(Path(name).parents):
+                make_private_folder(self._path / folder)
             with replacing(path, mode=PRIVATE_FILE) as fd:
                 for piece in pieces:
                     write_all(fd, memoryview(piece))
@@ -95,8 +99,7 @@ class Folder:
 
     def names(self, folder: str) -> list[str]:
         root = self._path / folder
-        found = (p for p in root.rglob("*") if p.is_file() and p.suffix != ".tmp")
-        return sorted(str(p.relative_to(self._path)) for p in found)
+        return sorted(str(p.relative_to(self._path)) for p in root.rglob("*") if p.is_file())
 
     def remove(self, name: str) -> None:
         path = self._path / name
@@ -157,7 +160,7 @@ class Remote:
 
         def work() -> None:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            first = f"{path}.tmp" if at_once else path
+            first = f"{path}{TEMPORARY}" if at_once else path
             self._fs.pipe_file(first, data)
             if at_once:
                 self._fs.mv(first, path)
@@ -173,7 +176,7 @@ class Remote:
         start, found = len(self._root) + 1, list[str]()
         with contextlib.suppress(FileNotFoundError):
             found = self._patiently("list", folder, work)
-        return sorted(n[start:] for n in found if not n.endswith(".tmp"))
+        return sorted(n[start:] for n in found)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.backup.chunks import batches
-from klamm.backup.errors import DamagedError
+from klamm.backup.errors import BackupError, DamagedError
 from klamm.backup.folder import BackupFolder, damaged
-from klamm.backup.manifest import DATA, Manifest, check_chain
+from klamm.backup.manifest import Manifest, check_chain
 from klamm.backup.model import Chunk, Partition
 from klamm.backup.progress import Progress
 from klamm.backup.together import together
@@ -34,9 +34,11 @@ class Verdict:
 
 
 async def verify(folder: BackupFolder, progress: Progress, *, only: str | None = None) -> Verdict:
-    """Check all backups of a folder, or one. Raises BackupError for a folder that cannot be read."""
+    """Check all backups of a folder, or one. Raises BackupError for a folder that has none, or cannot be read."""
     verdict = Verdict()
     ids = await asyncio.to_thread(folder.ids)
+    if not ids:
+        raise BackupError(f"{folder.store} holds no complete backup")
     manifests = await asyncio.to_thread(_manifests, folder, [only] if only else ids, verdict)
     if only is None:
         try:
@@ -55,7 +57,7 @@ async def verify(folder: BackupFolder, progress: Progress, *, only: str | None =
             verdict.damage.append(str(e))
     verdict.backups = len(manifests)
     if only is None:
-        there = await asyncio.to_thread(folder.store.names, DATA)
+        there = await asyncio.to_thread(folder.files)
         verdict.unreferenced = len(set(there) - set(chunks))
     await _check_chunks(folder, chunks, verdict, progress)
     return verdict

@@ -119,6 +119,8 @@ def create(
         from klamm.backup.store import open_store
         from klamm.cli.backup_progress import shown_progress
 
+        if place.startswith("memory://"):
+            raise ConfigError(f"{place}: what this process keeps in memory is gone when it ends")
         if compression not in CODECS:
             raise ConfigError(f"--compression {compression}: use one of {', '.join(CODECS)}")
         with open_store(place).lock(), shown_progress() as progress:
