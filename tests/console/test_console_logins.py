@@ -8,7 +8,7 @@ from base64 import b64encode
 from contextlib import closing, contextmanager
 
 import pytest
-from support.broker import new_topic
+from support.broker import new_topic, wait_until
 from support.browser import Browser
 from support.klamm import Server
 
@@ -68,6 +68,31 @@ def test_nothing_is_remembered_of_who_asks_for_no_page(address):
     for path in ("/health", "/static/console.css", "/static/nope.css", "/nope", "/c/local/topics"):
         assert _ask(address, path)[1].get("Set-Cookie") is None, path
     assert _ask(address, "/login")[1].get("Set-Cookie") is not None
+
+
+def test_records_are_those_of_the_topics_that_a_grant_names(broker, address, users):
+    """Whoever may see all connectors may not read the topic that has their passwords."""
+    kept, names = users.read_text(), [new_topic(broker, name=name) for name in ("open-1", "hidden-1")]
+    named = 'role = "viewer"\nconnectors = ["*"]\ntopics = ["*", "!hidden-*"]'
+    browser = Browser(address)
+    browser.get("/login")
+    browser.post("/login", user="vic", password="v")
+
+    def statuses():
+        found = []
+        for name in names:
+            for path in ("", "/records", "/records/0/0", "/records/stream?from=earliest"):
+                browser.get(f"/c/local/topics/{name}{path}")
+                found.append(browser.status)
+        return found
+
+    try:
+        assert 403 not in statuses()
+        users.write_text(kept.replace('role = "viewer"', named))
+        wait_until(lambda: 403 in statuses(), "the file is read again")
+        assert [status == 403 for status in statuses()] == [False] * 4 + [True] * 4
+    finally:
+        users.write_text(kept)
 
 
 def test_a_large_body_is_not_read_of_a_stranger(address, browser):

@@ -131,6 +131,8 @@ async def _checked(visit: Visit, route: Route) -> web.StreamResponse:
     if route.access is not None and route.access is not Access.ANY:
         name = visit.request.match_info.get(route.connector) if route.connector else None
         visit.demand(route.access, name)
+        if (topic := visit.request.match_info.get("topic")) is not None:
+            visit.demand_topic(route.access, topic)
     if route.method == hdrs.METH_POST:
         # Last: nothing is read of somebody who may not send it
         await _read_form(visit, _small(visit.request) if route.path in OPEN else visit.request)

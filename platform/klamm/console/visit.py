@@ -118,6 +118,11 @@ class Visit:
             what = f"connector {connector}" if connector else "this"
             raise Refused(f"{self.caller.name} may not {access.value} {what}")
 
+    def demand_topic(self, access: Access, topic: str) -> None:
+        """Raises Refused unless the user may do this with a topic: a grant may name topics beside connectors."""
+        if self.caller is not None and not self.caller.may_with_topic(access, topic):
+            raise Refused(f"{self.caller.name} may not {access.value} topic {topic}")
+
     async def still_may(self, access: Access) -> bool:
         """Tells whether the user, who was allowed this, is logged in and allowed it now: for answers that go on."""
         asks = self.console.asks
@@ -126,7 +131,10 @@ class Visit:
         if not self.console.sessions.lives(self.session, time.monotonic()):
             return False
         caller = await asks.authenticate(self.session.authorization)
-        return caller is not None and caller.may(access, None)
+        topic = self.request.match_info.get("topic")
+        if caller is None or topic is None:
+            return caller is not None and caller.may(access, None)
+        return caller.may_with_topic(access, topic)
 
     @property
     def is_gone(self) -> bool:

@@ -63,6 +63,8 @@ class Grant:
     names: Sequence[str] = (EVERY,)
     groups: Sequence[str] | None = None
     """Consumer groups that may be used; None: all of them for an operator of everything, and none for others."""
+    topics: Sequence[str] | None = None
+    """Topics that the grant names, for a server of other things that shows records; None: all."""
 
     def covers(self, name: str | None) -> bool:
         if name is None:
@@ -86,6 +88,15 @@ class Caller:
         """Tells whether the caller may do this to a thing, or (None) to the server."""
         needed = NEEDED[access]
         return any(grant.role >= needed and grant.covers(name) for grant in self.grants)
+
+    def may_with_topic(self, access: Access, topic: str) -> bool:
+        """Tells whether the caller may do this to the server, and with a topic where the grant names topics."""
+        return any(
+            grant.role >= NEEDED[access]
+            and grant.covers(None)
+            and (grant.topics is None or _match(grant.topics, topic))
+            for grant in self.grants
+        )
 
     def may_use_group(self, group: str) -> bool:
         """Tells whether the caller may be a member of a consumer group, and commit its offsets."""

@@ -17,7 +17,8 @@
     connectors = ["public-*"]
 
 `connectors` are patterns of names (all, where it is not given); those behind `!` are exceptions: ["*", "!secret-*"]. Another server has another kind of thing (`Realm`): servers may share a
-file, and a grant on things of another server gives nothing at this one. `groups` are patterns of the consumer groups that a grant lets
+file, and a grant on things of another server gives nothing at this one. The console, a server of connectors, shows records of `topics` only,
+where a grant has them beside its connectors. `groups` are patterns of the consumer groups that a grant lets
 its user be a member of, at a server that has them.
 """
 
@@ -38,6 +39,7 @@ KEY: Final = "rest.auth.file"
 THINGS: Final = frozenset({"connectors", "subjects", "topics", "clusters"})
 """The things of Klamm's servers; a realm's own are known besides."""
 GROUPS: Final = "groups"
+TOPICS: Final = "topics"
 _ROLES: Final = {role.name.lower(): role for role in Role}
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -150,8 +152,9 @@ def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant | None:
     groups = _patterns(entry[GROUPS], f"{where}.{GROUPS}") if GROUPS in entry else None
     if named and things not in named:
         return None
+    topics = _patterns(entry[TOPICS], f"{where}.{TOPICS}") if TOPICS in entry else None
     names = _patterns(entry.get(things, EVERY), f"{where}.{things}")
-    return Grant(role=_ROLES[role.lower()], names=names, groups=groups)
+    return Grant(role=_ROLES[role.lower()], names=names, groups=groups, topics=topics)
 
 
 def _patterns(patterns: Any, where: str) -> tuple[str, ...]:
