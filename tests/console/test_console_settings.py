@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from klamm.console.attempts import WINDOW_S, Attempts
-from klamm.console.cluster import Cluster
-from klamm.console.errors import ConsoleError
+from klamm.console.cluster import SLOW_S, Cluster
+from klamm.console.errors import ConsoleError, Upstream
 from klamm.console.form import as_fields, hide, read_config, sorted_groups, unhide
 from klamm.console.pages.login import _target
 from klamm.console.pages.produce import encoded
@@ -230,3 +230,30 @@ def test_a_list_that_was_asked_for_before_a_change_is_not_kept():
         return [await cluster.kept("topics", ask) for _ in range(3)]
 
     assert asyncio.run(run()) == ["old", "new", "new"]
+
+
+def test_a_list_that_fails_tells_no_login(caplog):
+    async def run():
+        cluster = Cluster(_settings("bootstrap.servers=127.0.0.1:1").clusters["local"])
+        now = {"failing": False}
+
+        async def ask():
+            await asyncio.sleep(SLOW_S * 1.1)
+            if now["failing"]:
+                raise Upstream("Connect does not answer")
+            return ["x"]
+
+        def asked(login):
+            return cluster.kept("connectors", ask, login=login, for_s=0)
+
+        assert [await asked("Basic Z2VoZWlt"), await asked("Basic b3RoZXI=")] == [["x"], ["x"]]
+        now["failing"] = True
+        assert await asked("Basic Z2VoZWlt") == ["x"]  # of before, and asked for again
+        (again,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("refresh")]
+        await again
+        return again.get_name()
+
+    with caplog.at_level("INFO"):
+        name = asyncio.run(run())
+    said = name + caplog.text
+    assert ("Connect does not answer" in said, "Z2Vo" in said) == (True, False)

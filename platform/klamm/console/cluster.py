@@ -30,6 +30,8 @@ STALE_S: Final = 3600.0
 SLOW_S: Final = 0.1
 AGE_SHOWN_S: Final = 5.0
 T = TypeVar("T")
+Key = tuple[str, str | None]
+"""The name of a list, and the Authorization header of the user whose it is: no text may have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +61,11 @@ class Cluster:
         self.away: str | None = None
         """Why it did not at the last look."""
         self._security: ClientSecurity | None = None
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[Key, Kept] = {}
         self._changes = 0
         """How often something was changed: an answer that was asked for before is not kept."""
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._asking: dict[Key, asyncio.Task[None]] = {}
+        self._locks: dict[Key, asyncio.Lock] = {}
 
     def admin(self, timeout_s: float = TIMEOUT_S) -> AbstractAsyncContextManager[Admin]:
         """Returns a client of the cluster for one request. Raises ConfigError for settings of TLS or SASL."""
@@ -90,60 +92,62 @@ class Cluster:
             )
         return found
 
-    async def kept(self, name: str, ask: Callable[[], Awaitable[T]], *, for_s: float = KEPT_S) -> T:
-        """Returns an answer that is at most `for_s` old. Those who ask at the same time wait for one request.
+    async def kept(
+        self, name: str, ask: Callable[[], Awaitable[T]], *, login: str | None = None, for_s: float = KEPT_S
+    ) -> T:
+        """Returns an answer that is at most `for_s` old. Those who ask at the same time wait for one request. With `login`, the
+        answer is this user's.
 
         An answer that took long (10,000 topics) is shown up to `STALE_S` old, while the next one is on its way: see `age_s`.
         """
-        async with self._locks.setdefault(name, asyncio.Lock()):
-            found = self._kept.get(name)
+        key = (name, login)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            found = self._kept.get(key)
             if found is not None:
                 age_s = time.monotonic() - found.at_s
                 if age_s < for_s:
                     return found.answer  # type: ignore[no-any-return]
                 if found.took_s > SLOW_S and age_s < STALE_S:
-                    if name not in self._asking:
-                        self._asking[name] = asyncio.create_task(
-                            self._again(name, ask), name=f"refresh {name}"
-                        )
+                    if key not in self._asking:
+                        again = self._again(key, ask)
+                        self._asking[key] = asyncio.create_task(again, name=f"refresh {name}")
                     return found.answer  # type: ignore[no-any-return]
-            return await self._ask(name, ask)
+            return await self._ask(key, ask)
 
-    def age_s(self, name: str) -> float | None:
+    def age_s(self, name: str, login: str | None = None) -> float | None:
         """Returns the age of a kept answer that a page must tell; None for one that is fresh."""
-        found = self._kept.get(name)
+        found = self._kept.get((name, login))
         age_s = 0.0 if found is None else time.monotonic() - found.at_s
         return age_s if age_s > AGE_SHOWN_S else None
 
-    async def _ask(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _ask(self, key: Key, ask: Callable[[], Awaitable[T]]) -> T:
         began, changes = time.monotonic(), self._changes
         answer = await ask()
         now = time.monotonic()
         if changes == self._changes:
-            self._kept[name] = Kept(answer=answer, at_s=now, took_s=now - began)
+            self._kept[key] = Kept(answer=answer, at_s=now, took_s=now - began)
         return answer
 
-    async def _again(self, name: str, ask: Callable[[], Awaitable[T]]) -> None:
+    async def _again(self, key: Key, ask: Callable[[], Awaitable[T]]) -> None:
         try:
-            await self._ask(name, ask)
+            await self._ask(key, ask)
         except (KlammError, OSError) as e:
-            self._kept.pop(name, None)  # the next page asks, and says why it cannot
-            log.info("%s of cluster %s: %s", name, self.name, e)
+            self._kept.pop(key, None)  # the next page asks, and says why it cannot
+            log.info("%s of cluster %s: %s", key[0], self.name, e)
         finally:
-            self._asking.pop(name, None)
+            self._asking.pop(key, None)
 
     def forget(self, *names: str) -> None:
         """Asks again next time, because something was changed."""
         self._changes += 1
-        for name in names or tuple(self._kept):
-            self._kept.pop(name, None)
+        self._kept = {key: kept for key, kept in self._kept.items() if names and key[0] not in names}
 
     def drop_old(self, now_s: float, than_s: float = 60.0) -> None:
         """Frees lists that nobody has asked for lately; those that took long are kept until they are too old to be shown."""
-        for name in [
+        for key in [
             n for n, k in self._kept.items() if now_s - k.at_s > (STALE_S if k.took_s > SLOW_S else than_s)
         ]:
-            del self._kept[name]
+            del self._kept[key]
 
     async def close(self) -> None:
         """Closes its connections."""

@@ -81,8 +81,9 @@ async def _passwords(visit: Visit, config: dict[str, str]) -> set[str]:
     connect = visit.cluster.needs("connect")
     try:
         definitions = await visit.cluster.kept(
-            f"keys of {plugin} {visit.login}",
+            f"keys of {plugin}",
             lambda: connect.ask("GET", f"/connector-plugins/{in_path(plugin)}/config", caller=visit.login),
+            login=visit.login,
             for_s=KEYS_S,
         )
     except Upstream:  # not every worker tells them; names that say so are hidden anyway

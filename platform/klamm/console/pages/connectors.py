@@ -27,16 +27,16 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     connect = cluster.needs("connect")
     login = visit.login
     names: list[str] = sorted(
-        await cluster.kept(f"connectors {login}", lambda: connect.ask("GET", "/connectors", caller=login))
+        await cluster.kept("connectors", lambda: connect.ask("GET", "/connectors", caller=login), login=login)
     )
-    age_s = cluster.age_s(f"connectors {login}")
+    age_s = cluster.age_s("connectors", login)
     names = [n for n in names if visit.may(Access.VIEW, n)]
     text, state = visit.asked("q").lower(), visit.asked("state")
     rows = [n for n in names if text in n.lower()]
     states: dict[str, Any] = {}
     if state:
         states = await _all_states(cluster, login)
-        age_s = max(age_s or 0, cluster.age_s(f"states {login}") or 0)
+        age_s = max(age_s or 0, cluster.age_s("states", login) or 0)
         rows = [n for n in rows if n in states and state in _worst(states[n])]
     pages = max(1, -(-len(rows) // PAGE))
     asked = visit.asked("page", "1")
@@ -61,8 +61,9 @@ async def list_page(visit: Visit) -> web.StreamResponse:
 async def _all_states(cluster: Cluster, login: str | None) -> dict[str, Any]:
     connect = cluster.needs("connect")
     answer = await cluster.kept(
-        f"states {login}",
+        "states",
         lambda: connect.ask("GET", "/connectors?expand=status", caller=login),
+        login=login,
         for_s=STATES_S,
     )
     return {name: found.get("status") for name, found in answer.items() if found.get("status")}

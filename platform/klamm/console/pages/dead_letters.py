@@ -32,10 +32,11 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     if cluster.connect is not None:
         try:
             answer = await cluster.kept(
-                f"infos {visit.login}",
+                "infos",
                 lambda: cluster.needs("connect").ask("GET", "/connectors?expand=info", caller=visit.login),
+                login=visit.login,
             )
-            age_s = cluster.age_s(f"infos {visit.login}") or 0
+            age_s = cluster.age_s("infos", visit.login) or 0
             for name, item in answer.items():
                 if topic := (item["info"]["config"].get(_TOPIC_KEY) or "").strip():
                     users.setdefault(topic, []).append(name)

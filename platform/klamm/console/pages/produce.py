@@ -33,8 +33,9 @@ async def _page(visit: Visit, partitions: int, wrong: str | None) -> web.StreamR
     if cluster.registry is not None:
         try:
             subjects = await cluster.kept(
-                f"subjects {visit.login}",
+                "subjects",
                 lambda: cluster.needs("registry").ask("GET", "/subjects", caller=visit.login),
+                login=visit.login,
             )
         except Upstream as e:
             wrong = wrong or str(e)

@@ -27,10 +27,10 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     registry = visit.cluster.needs("registry")
     found: list[str] = sorted(
         await visit.cluster.kept(
-            f"subjects {visit.login}", lambda: registry.ask("GET", "/subjects", caller=visit.login)
+            "subjects", lambda: registry.ask("GET", "/subjects", caller=visit.login), login=visit.login
         )
     )
-    age_s = visit.cluster.age_s(f"subjects {visit.login}")
+    age_s = visit.cluster.age_s("subjects", visit.login)
     level = (await _ask(visit, "GET", "/config")).get("compatibilityLevel", "")
     text = visit.asked("q").lower()
     rows = [s for s in found if text in s.lower()]
