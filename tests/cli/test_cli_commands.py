@@ -153,6 +153,16 @@ def test_a_reader_that_went_away_is_no_error(command, broker, tmp_path):
     assert result.stderr == ""
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed, broker):
+    topic, at = new_topic(broker), f"-b {broker.bootstrap}"
+    words = f"{KLAMM} consume {topic} --from-beginning -n 1 {at} {closed}"
+    script = f"{KLAMM} produce {topic} v {at} {closed} && {words} && {KLAMM} topic list {at} {closed}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "klamm: " in done.stderr) == (0, False)
+    assert ("v\n" in done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
 def klamm_into(stdout, args):
     """Runs the command with its output into a file descriptor; what it writes is buffered, as users run it."""
     return subprocess.run(

@@ -69,6 +69,7 @@ def _options(
 
 def main() -> None:
     """Run the `klamm` script. Reports an unexpected error as one sentence, too, unless KLAMM_DEBUG is set."""
+    _open_closed_streams()
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors=ESCAPED)
     try:
@@ -86,6 +87,17 @@ def main() -> None:
             said = f"unexpected {type(e).__name__}: {what} (KLAMM_DEBUG=1 shows where; please report it)"
         sys.stderr.write(f"klamm: {said}\n")
         sys.exit(1)
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that whoever started us has closed (`>&-`), or a socket would become one of them."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _flush() -> None:
