@@ -15,7 +15,7 @@ from support.raw import RawClient
 from support.share_client import Reader
 from typer.testing import CliRunner
 
-from klamm.admin import topics
+from klamm.admin import configs, topics
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition as Partition
@@ -68,6 +68,24 @@ def group(broker, filled):
 
 def rows(result):
     return json.loads(result.stdout)
+
+
+# ---- topics
+
+
+def test_settings_of_many_topics_are_asked_for_together(broker, monkeypatch):
+    topics = [new_topic(broker, config={"retention.ms": str(n)} if n % 2 else None) for n in range(5)]
+    monkeypatch.setattr(configs, "_AT_ONCE", 2)
+
+    async def ask():
+        async with Admin(broker.bootstrap) as admin:
+            return await configs.topic_overrides(admin, [*topics, "no-such-topic"])
+
+    found = asyncio.run(ask())
+    gone = found.pop("no-such-topic")
+    assert isinstance(gone, AdminError)
+    assert "cannot describe topic" in str(gone)
+    assert found == {t: {"retention.ms": str(n)} if n % 2 else {} for n, t in enumerate(topics)}
 
 
 # ---- groups

@@ -12,9 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.klamm import klamm
 from support.schema_registry import SchemaRegistry
+from typer.testing import CliRunner
 
 from klamm.cli.apply import documents
+from klamm.cli.main import app
 from klamm.cli.output import yaml
+from klamm.desired import carrying
 from klamm.desired.document import as_document, merged, parse
 from klamm.desired.plan import Action, Change, plan
 from klamm.desired.reading import in_order, read_connectors, read_schemas
@@ -305,6 +308,22 @@ def test_a_setting_that_is_refused_leaves_no_new_partitions(broker, tmp_path):
         klamm("topic", "list", "--topic", "orders", "-o", "json", "-b", broker.bootstrap).stdout
     )
     assert row["partitions"] == 1
+
+
+def test_ctrl_c_tells_what_was_done(broker, tmp_path, monkeypatch):
+    file = tmp_path / "wanted.yaml"
+    file.write_text("topics: {a: {partitions: 1}, b: {partitions: 1}, c: {partitions: 1}}\n")
+    carry_out = carrying.carry_out
+
+    async def interrupted(admin, change):
+        if change.name == "b":
+            raise KeyboardInterrupt
+        await carry_out(admin, change)
+
+    monkeypatch.setattr(carrying, "carry_out", interrupted)
+    done = CliRunner().invoke(app, ["apply", "-f", str(file), "-b", broker.bootstrap])
+    said = "klamm: 1 of 3 changes done; then create topics b: Ctrl-C; nobody knows whether this one is done"
+    assert (done.exit_code, said in done.output) == (130, True)
 
 
 def test_a_cluster_becomes_as_a_file_wants_it(broker, klamm_worker, tmp_path, monkeypatch):

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from klamm.admin.client import Admin
+from klamm.admin.client import Admin, passing
 from klamm.admin.errors import AdminError
 from klamm_kafka.client import UnsupportedApi
 from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
+    DescribeConfigsResult,
 )
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -47,6 +48,10 @@ SOURCES: Final = {
 }
 """Sources of values, by the protocol's number."""
 DEFAULT: Final = "DEFAULT_CONFIG"
+_OWN: Final = 1
+"""The number of a topic's own settings among `SOURCES`."""
+_AT_ONCE: Final = 100
+"""Topics of a request."""
 _SET: Final = 0
 _DELETE: Final = 1
 _SELF_ANSWERED: Final = (Resource.BROKER, Resource.BROKER_LOGGER)  # that broker alone knows
@@ -102,12 +107,51 @@ async def describe_config(
             answer = await admin.ask(request)
         found = answer.results[0]
         if found.error_code:
-            raise AdminError(
-                found.error_code, f"cannot describe {_title(resource, name)}", found.error_message
-            )
+            raise _refused(found)
         return [_entry(c) for c in found.configs]
 
     return await admin.patiently(attempt)
+
+
+async def topic_overrides(admin: Admin, names: Sequence[str]) -> dict[str, dict[str, str] | AdminError]:
+    """Return topics' own settings, or why they are not told; many topics a request. Values of sensitive ones are left out."""
+
+    async def some(part: Sequence[str]) -> list[DescribeConfigsResult]:
+        asked = [
+            DescribeConfigsResource(
+                resource_type=int(Resource.TOPIC), resource_name=n, configuration_keys=None
+            )
+            for n in part
+        ]
+        request = DescribeConfigsRequest(resources=asked)
+
+        async def attempt() -> list[DescribeConfigsResult]:
+            results: list[DescribeConfigsResult] = (await admin.ask(request)).results
+            for found in results:
+                if passing(found.error_code):
+                    raise _refused(found)
+            return results
+
+        return await admin.patiently(attempt)
+
+    result: dict[str, dict[str, str] | AdminError] = {}
+    parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
+    for part, found in zip(parts, await admin.each(parts, some), strict=True):
+        if isinstance(found, AdminError):
+            result |= dict.fromkeys(part, found)
+            continue
+        result |= {
+            each.resource_name: _refused(each) if each.error_code else {
+                c.name: c.value for c in each.configs if c.config_source == _OWN and c.value is not None
+            }
+            for each in found
+        }  # fmt: skip
+    return result
+
+
+def _refused(found: DescribeConfigsResult) -> AdminError:
+    title = _title(Resource(found.resource_type), found.resource_name)
+    return AdminError(found.error_code, f"cannot describe {title}", found.error_message)
 
 
 async def alter_config(

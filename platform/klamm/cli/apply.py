@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from klamm.cli.cluster import AdminCluster
-from klamm.cli.common import counted, reported
+from klamm.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, counted, fail, reported
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.registry_client import OptionalWorker, Registry
 from klamm_base.errors import ConfigError, KlammError
@@ -105,11 +105,13 @@ def documents(text: str, source: str) -> list[Any]:
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key, (where, _) in zip(keys, node.value, strict=True):
-                if isinstance(key, str) and keys.count(key) > 1:
+            seen: set[str] = set()
+            for where, _ in node.value:
+                key = self.construct_object(where, deep=True)
+                if isinstance(key, str) and key in seen:
                     line = where.start_mark.line + 1
                     raise ConfigError(f"{source}: line {line}: {key!r} is there twice")
+                seen |= {key} if isinstance(key, str) else set()
             return super().construct_mapping(node, deep)
 
     try:
@@ -140,7 +142,7 @@ def _current(cluster: AdminCluster, registry: Registry, worker: OptionalWorker, 
 
     async def ask(admin: Admin) -> dict[str, Any]:
         return {
-            "topics": await reading.read_topics(admin) | await reading.read_topics(admin, wanted.topics)
+            "topics": await reading.read_topics(admin, wanted.topics, others=True)
             if "topics" in given
             else {},
             "acls": await reading.read_acls(admin, optional=not wanted.acls)
@@ -209,11 +211,14 @@ def _carry_out(cluster: AdminCluster, registry: Registry, worker: OptionalWorker
             else:
                 carrying.carry_out_by_rest(apis[change.kind](), change)
                 done += 1
-    except KlammError as e:
-        failed = todo[done]
-        raise KlammError(
-            f"{done} of {counted(len(todo), 'change')} done; then {failed.action} {failed.kind} {failed.title}: {e}"
-        ) from None
+    except (KlammError, KeyboardInterrupt) as e:
+        failed, stopped = todo[done], isinstance(e, KeyboardInterrupt)
+        at = f"{failed.action} {failed.kind} {failed.title}"
+        why = "Ctrl-C; nobody knows whether this one is done" if stopped else e
+        fail(
+            f"{done} of {counted(len(todo), 'change')} done; then {at}: {why}",
+            EXIT_INTERRUPTED if stopped else EXIT_FAILED,
+        )
     typer.echo(f"{counted(done, 'change')} done", err=True)
 
 

@@ -47,7 +47,7 @@ def export(
         given = _kinds(kinds, registry, worker)
 
         async def ask(admin: Admin) -> dict[str, Any]:
-            topics = await reading.read_topics(admin) if "topics" in given else {}
+            topics = await reading.read_topics(admin, others=True) if "topics" in given else {}
             return {
                 "topics": {n: t for n, t in topics.items() if topic is None or fnmatch.fnmatchcase(n, topic)},
                 "acls": await reading.read_acls(admin, optional=True) if "acls" in given else frozenset(),

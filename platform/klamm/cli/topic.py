@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from klamm.cli import topic_changes, topic_records
-from klamm.cli.cluster import Cluster, kafka_error
+from klamm.cli.cluster import AdminCluster, Cluster, kafka_error
 from klamm.cli.common import REQUEST_S, fail, pairs, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
@@ -121,7 +121,7 @@ def create(
 
 @app.command()
 def describe(
-    cluster: Cluster,
+    cluster: AdminCluster,
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TOPIC]", autocompletion=topic_names, help="Default: all topics."),
@@ -140,7 +140,7 @@ def describe(
             (n, p.id) for n in chosen for p in topics[n].partitions.values() if p.leader >= 0
         ]  # the others answer nothing, and are why people look
         offsets, problems = _offsets(admin, led)
-        configs, more = _overrides(admin, chosen)
+        configs, more = _overrides(cluster, chosen)
         rows = [
             {
                 "topic": name,
@@ -195,18 +195,13 @@ def _offsets(admin: Any, partitions: list[tuple[str, int]]) -> tuple[tuple[Found
     return (by_place(starts), by_place(ends)), list(dict.fromkeys(problems + more))
 
 
-def _overrides(admin: Any, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
+def _overrides(cluster: AdminCluster, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Return the topics' own settings, where they are told, and what went wrong."""
-    from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
+    from klamm.admin.configs import topic_overrides
 
-    if not names:
-        return {}, []
-    asked = [ConfigResource(ResourceType.TOPIC, n) for n in names]
-    found, problems = _settle(admin.describe_configs(asked), "read the settings of")
-    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    return {
-        r.name: {e.name: e.value for e in entries.values() if e.source == own} for r, entries in found.items()
-    }, problems
+    found = cluster.ask(lambda admin: topic_overrides(admin, names)) if names else {}
+    problems = [str(own) for own in found.values() if not isinstance(own, dict)]
+    return {n: own for n, own in found.items() if isinstance(own, dict)}, list(dict.fromkeys(problems))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from klamm.admin.acls import describe_acls
 from klamm.admin.client import Admin
-from klamm.admin.configs import Resource, describe_config
+from klamm.admin.configs import topic_overrides
 from klamm.admin.errors import AdminError
 from klamm.admin.quotas import all_quotas, describe_credentials
 from klamm.admin.topics import list_topics
@@ -18,7 +18,6 @@ from klamm_base.errors import KlammError
 from klamm_broker.security.acl import Acl, AclFilter
 from klamm_kafka.wire.errors import ErrorCode
 
-_OWN: Any = "DYNAMIC_TOPIC_CONFIG"
 _ORDER = ("user", "client-id", "ip")
 
 
@@ -28,22 +27,25 @@ class Api(Protocol):
     def call(self, method: str, path: str, body: Any = None) -> Any: ...
 
 
-async def read_topics(admin: Admin, names: Collection[str] | None = None) -> dict[str, Topic]:
-    """Return topics with their own settings: these (those that are there), or all but internal ones."""
+async def read_topics(admin: Admin, names: Collection[str] = (), *, others: bool = False) -> dict[str, Topic]:
+    """Return these topics (those that are there) with their own settings, and if `others` all but internal ones."""
     found = [
         t
         for t in await list_topics(admin)
-        if (t.name in names if names is not None else not (t.internal or t.name.startswith("_")))
+        if t.name in names or (others and not (t.internal or t.name.startswith("_")))
     ]
-    configs = await admin.each([t.name for t in found], lambda n: describe_config(admin, Resource.TOPIC, n))
+    configs = await topic_overrides(admin, [t.name for t in found])
     topics = {}
-    for topic, entries in zip(found, configs, strict=True):
-        if isinstance(entries, AdminError):
-            raise entries
+    for topic in found:
+        own = configs[topic.name]
+        if isinstance(own, AdminError):
+            if own.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue  # it went meanwhile
+            raise own
         topics[topic.name] = Topic(
             partitions=len(topic.partitions),
             replication_factor=max((p.replication_factor for p in topic.partitions), default=1),
-            configs={e.name: e.value for e in entries if e.source == _OWN and e.value is not None},
+            configs=own,
         )
     return topics
 
