@@ -3,8 +3,8 @@
     python -m bench.pipeline.compare [latency] [throughput] [--rates 1000,5000] [--partitions 1,2,4] [--write]
 
 `latency`: services write lines at a rate; agent, broker, Spark's log job and Elasticsearch are genuine and share the
-machine with them. Some 20 lines a second are looked for by searching ten times a second; a line's latency is from the time that it
-carries, which is when it was due, to the answer that has it. CPU is of each stage's processes while lines are written.
+machine with them. Some 20 lines a second are looked for by searching ten times a second; a line's latency is from when it
+was due to the answer that has it. CPU is of each stage's processes while lines are written.
 
 `throughput`: lines that are in topics already, in the agent's documents, go through the log job, into nothing and into
 Elasticsearch. Counted is from the end of the batch that completes `--warm-up-lines` (Java compiles what runs often while these go

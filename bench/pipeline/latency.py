@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final
 from support.elasticsearch import require
 from support.pipeline.memory import Watch
 
+from klamm.demo.logs.lines import Lines, Plan
 from klamm.demo.logs.pipeline import Pipeline
 from klamm.demo.logs.target import ElasticsearchTarget
 from klamm.testing import EmbeddedBroker
@@ -63,8 +64,8 @@ class Searcher:
         self._first_s = self._newest_s = first_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.seen: dict[str, tuple[float, float]] = {}
-        """Time that the line carries and time it was found, by id; seconds since the epoch."""
+        self.seen: dict[str, float] = {}
+        """The time at which a line was found, by its id; seconds since the epoch."""
 
     def start(self) -> None:
         self._thread.start()
@@ -87,9 +88,8 @@ class Searcher:
         now = time.time()
         for hit in hits:
             id_, at = hit["fields"]["event.id"][0], hit["fields"]["@timestamp"][0]
-            at_s = datetime.fromisoformat(at).timestamp()
-            self.seen.setdefault(id_, (at_s, now))
-            self._newest_s = max(self._newest_s, at_s)
+            self.seen.setdefault(id_, now)
+            self._newest_s = max(self._newest_s, datetime.fromisoformat(at).timestamp())
 
     def _search(self, since_s: float) -> list[dict[str, Any]]:
         since = datetime.fromtimestamp(since_s, UTC).isoformat()
@@ -150,8 +150,7 @@ def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
             batches += _drain(pipeline, target)
             lost = plan.total - target.count()
             searcher.stop()
-    first = plan.start_ms / 1000 + warm_s
-    latencies = [seen - at for at, seen in searcher.seen.values() if at >= first]
+    latencies = _latencies(plan, searcher.seen, plan.start_ms + warm_s * 1000)
     if len(latencies) < 2 or not batches:
         raise RuntimeError(
             f"{len(latencies)} lines were found and {len(batches)} batches seen: the machine has too much to do, or "
@@ -165,6 +164,16 @@ def run(work: Path, rate: int, seconds: int, warm_s: int) -> Found:
         most_mb={n: u.most_mb for n, u in watch.usage.items()},
         batch_ms=statistics.median(batches),
     )
+
+
+def _latencies(plan: Plan, seen: Mapping[str, float], first_ms: int) -> list[float]:
+    """Returns the seconds from when a line was due, `first_ms` or later, until it was found.
+
+    The plan says when that was. The time in an access log's line has whole seconds, and would add half a second on average.
+    """
+    lines = Lines(plan)
+    due = ((lines.id(n), plan.due_ms(n)) for n in range(plan.total))
+    return [seen[id_] - ms / 1000 for id_, ms in due if ms >= first_ms and id_ in seen]
 
 
 def _drain(pipeline: Pipeline, target: ElasticsearchTarget) -> list[float]:

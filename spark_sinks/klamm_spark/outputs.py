@@ -13,10 +13,21 @@ from klamm_spark.checks import client_options
 from klamm_spark.model import AVAILABLE_NOW, OUR_FORMATS, Job, Output
 
 _QUERY_ID: Final = "sql.streaming.queryId"
+_POOL: Final = "spark.scheduler.pool"
+"""The pool that a query's tasks wait in. With one for each output, a long batch of one does not hold up another's."""
 
 
 def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
-    """Starts the streaming query of one output."""
+    """Starts the streaming query of one output, in a scheduler pool of its own."""
+    context = frame.sparkSession.sparkContext
+    context.setLocalProperty(_POOL, output.name)
+    try:
+        return _start(job, output, frame)
+    finally:
+        context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]  # none again; PySpark tells of texts only
+
+
+def _start(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
     writer = frame.writeStream.queryName(f"{job.name}/{output.name}").outputMode(output.mode)
     writer = writer.option("checkpointLocation", checkpoint_of(job, output))
     if how := trigger(job, output):

@@ -147,6 +147,8 @@ def defaults(master: str) -> dict[str, str]:
         "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
         # A query without a trigger of its own asks for new records this often; Spark's default is 10 ms.
         "spark.sql.streaming.pollingDelay": "100ms",
+        # Outputs take turns (`outputs.start_output`). By default the tasks of the batch that began first come first, whoever waits.
+        "spark.scheduler.mode": "FAIR",
         # Options that Spark must not show in plans and logs.
         "spark.sql.redaction.options.regex": "(?i)url|password|secret|token|jaas|api_key|hosts|\\.key",
     }

@@ -52,6 +52,26 @@ def records(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
     return [((m.key() or b"").decode(), json.loads(m.value() or b"")) for m in read_to_end(bootstrap, topic)]
 
 
+def test_outputs_take_turns(spark: SparkSession, tmp_path: Path) -> None:
+    """Shows that the tasks of each output wait in a pool of their own, and that pools share the slots."""
+    from klamm_spark.outputs import start_output
+
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    outputs = (Output("one", "noop"), Output("other", "noop"))
+    job = Job("turns", str(tmp_path), Source("127.0.0.1:9", topics=("t",)), outputs)
+    queries = [start_output(job, output, rate) for output in outputs]
+    try:
+        for query in queries:
+            wait_until(lambda query=query: query.lastProgress, "no batch", timeout_s=120)
+    finally:
+        for query in queries:
+            query.stop()
+    scheduler = spark.sparkContext._jsc.sc()
+    assert scheduler.getSchedulingMode().toString() == "FAIR"
+    assert all(scheduler.getPoolForName(output.name).isDefined() for output in outputs)
+    assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") is None
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("10 seconds", 10), ("5ms", 0.005), ("2 minutes", 120), ("1 milliseconds", 0.001), ("1h", 3600)],

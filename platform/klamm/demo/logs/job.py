@@ -22,6 +22,25 @@ ACCESS: Final = (
 """Nginx's combined format, followed by $request_time, $host and rid=$request_id."""
 APPLICATION: Final = "`@timestamp` string, id string, level string, service string, trace_id string, duration_ms double, message string"
 
+_TOGETHER: Final = "minRecordsPerPartition"
+"""A task waits for Elasticsearch's answers in one of the two slots. Two tasks of small ranges wait once, four wait twice."""
+_ON_TWO_CORES: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "600m",
+    # The first documents are on their way while the others are parsed
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    # There is nothing to adapt in a batch of a second, and planning it in stages costs more than one plan
+    "spark.sql.adaptive.enabled": "false",
+    # The parallel collectors' threads only take CPU and memory from the job. What a line leaves is young, and some 100 MB stay: a
+    # heap that begins small does not reach its bound, and collections cost the same. Java's second compiler waits longer for
+    # methods to be worth its time: planning has thousands that run once a batch, and compiling them took 40 % of a core for minutes.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -Xms160m -Xmn96m -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=5000"
+        " -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=120000"
+    ),
+}
+"""Settings of Spark's for a machine of two cores that the whole pipeline shares."""
+
 
 def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
     """Returns the job that reads the topics and writes events, unparsed lines and rates."""
@@ -30,18 +49,17 @@ def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
         name=JOB,
         checkpoint=str(checkpoint),
         master="local[2]",
-        source=Source(bootstrap_servers=bootstrap, topics=INPUTS, starting_offsets="earliest"),
+        source=Source(
+            bootstrap_servers=bootstrap,
+            topics=INPUTS,
+            starting_offsets="earliest",
+            options={_TOGETHER: "3000"},
+        ),
         query=Query(
             function=f"klamm_spark.jobs.{'logs' if direct else 'log_connect'}:logs", options=log_options()
         ),
         outputs=(_documents(target), _rates(target)),
-        spark={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "600m",
-            # On two cores the parallel collectors' threads only take CPU and memory from the job. What a line leaves is young, and
-            # some 100 MB stay: a heap that begins small does not reach its bound, and collections cost the same.
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms160m -Xmn96m",
-        },
+        spark=_ON_TWO_CORES,
     )
 
 

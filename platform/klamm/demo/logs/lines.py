@@ -135,7 +135,7 @@ class Lines:
         self._random = random.Random(plan.seed)
         self._episodes = plan.episodes()
         self._salt = f"{plan.seed} {plan.start_ms}".encode()
-        self._request = self._id(-1)
+        self._request = self.id(-1)
 
     def __iter__(self) -> Iterator[Line]:
         shares = [s.share for s in SERVICES]
@@ -149,11 +149,11 @@ class Lines:
         share = ERRORS_IN_EPISODE if episode.start_ms <= due_ms < episode.end_ms else ERRORS
         fails, damaged = self._random.random() < share, self._random.random() < UNPARSABLE
         if service.kind == "access":
-            return self._access(service, self._id(number), due_ms, fails=fails, damaged=damaged)
-        line = self._app(service, self._id(number), due_ms, fails=fails)
+            return self._access(service, self.id(number), due_ms, fails=fails, damaged=damaged)
+        line = self._app(service, self.id(number), due_ms, fails=fails)
         return line[: line.index('"message"') + 16] if damaged else line
 
-    def _id(self, number: int) -> str:
+    def id(self, number: int) -> str:
         """Returns a line's id, which is unique and looks random."""
         return blake2b(number.to_bytes(8, "big", signed=True), key=self._salt, digest_size=16).hexdigest()
 
