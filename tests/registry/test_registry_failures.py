@@ -16,8 +16,9 @@ from klamm.registry import node as nodes
 from klamm.registry import service
 from klamm.registry import topic as topics
 from klamm.registry.errors import RegistryError
-from klamm.registry.model import Schema
+from klamm.registry.model import Schema, Version
 from klamm.registry.node import Node
+from klamm.registry.records import SchemaRecord, encode
 from klamm.registry.server import reached_host
 from klamm.registry.service import Registration
 from klamm.registry.topic import NOOP, TopicError, TopicReader
@@ -163,6 +164,37 @@ async def test_a_write_is_told_that_no_broker_says_who_leads() -> None:
                 )
             )
     assert (told.value.code, told.value.status) == (50003, 500)
+
+
+async def test_an_id_of_an_aborted_write_means_no_other_schema(broker: EmbeddedBroker) -> None:
+    """Confluent's registry reads aborted records as well, and would leave out the second schema of an id."""
+    topic = new_name("_schemas")
+
+    async def registered(text: str) -> int:
+        node = node_on(broker, topic)
+        await node.start(URL)
+        try:
+            assert await node.led(30)
+            given = Registration(schema=Schema(kind="AVRO", text=text))
+            answer = await node.write(lambda store: service.register(store, ":.x:s", given))
+            return int(answer["id"])
+        finally:
+            await node.stop()
+
+    version = Version(subject=":.x:s", version=1, id=1, schema=Schema(kind="AVRO", text='"float"'))
+    key, value = encode(SchemaRecord(subject=":.x:s", version=1, value=version))
+    assert await registered('"int"') == 1
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"klamm-registry-{topic}-{topic}"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(
+        topic, key=key, value=value.replace(b'"id":1', b'"id":2') if value else None, partition=0
+    )
+    producer.flush(30)
+    producer.abort_transaction(30)
+    assert await registered('"long"') == 3
 
 
 async def test_what_is_not_read_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,18 @@ def test_a_leader_that_stood_still_is_fenced(broker: EmbeddedBroker, tmp_path: P
         assert [(v["subject"], v["id"]) for v in versions[0]] == [("a", 1), ("b", 2), ("c", 3)]
 
 
+def test_a_write_waits_until_a_leader_that_is_gone_is_replaced(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    first, second = pair(broker, tmp_path)
+    with first, second:
+        leader, other = (first, second) if leads(first) else (second, first)
+        assert other.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[1]["id"] == 1
+        leader.end(kill=True)
+        status, answer = other.ask("POST", "/subjects/b/versions", {"schema": '"long"'})
+        assert (status, answer.get("id")) == (200, 2), answer
+
+
 def test_what_the_mirror_does_with_registries(broker: EmbeddedBroker, tmp_path: Path) -> None:
     registry, _ = pair(broker, tmp_path)
     with registry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from typing import Final
@@ -12,7 +13,7 @@ from aiohttp.typedefs import Middleware
 from yarl import URL
 
 from klamm.registry.errors import RegistryError, no_leader
-from klamm.registry.node import NotLeading
+from klamm.registry.node import ELECTION_S, NotLeading
 from klamm.web.endpoint import Handler
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,14 @@ FORWARDED: Final = "X-Forward"
 """Confluent's header of requests that a registry has forwarded: nobody forwards them again."""
 _SENT: Final = (hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.AUTHORIZATION)
 TIMEOUT: Final = aiohttp.ClientTimeout(total=60, sock_connect=3)
+
+
+AGAIN_S: Final = 0.3
+_NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+
+
+def _failed(url: str) -> RegistryError:
+    return RegistryError(50003, f"Error while forwarding the request to the leader {url}")
 
 
 class Forwarding:
@@ -33,16 +42,27 @@ class Forwarding:
     def middleware(self) -> Middleware:
         @web.middleware
         async def forward(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                return await handler(request)
-            except NotLeading as e:
-                if e.url is None or FORWARDED in request.headers:
-                    raise no_leader() from None
-                return await self._pass_on(request, e.url)
+            loop = asyncio.get_running_loop()
+            end = loop.time() + ELECTION_S
+            while True:
+                try:
+                    return await handler(request)
+                except NotLeading as e:
+                    if e.url is None or FORWARDED in request.headers:
+                        raise no_leader() from None
+                    url = e.url
+                try:
+                    return await self._pass_on(request, url)
+                except _NOT_REACHED as e:  # it is gone, and the group does not know that yet
+                    if loop.time() > end:
+                        log.warning("%s leads, and cannot be reached: %r", url, e)
+                        raise _failed(url) from None
+                await asyncio.sleep(AGAIN_S)
 
         return forward
 
     async def _pass_on(self, request: web.Request, url: str) -> web.Response:
+        """Returns the leader's answer. Raises one of _NOT_REACHED if it got nothing of the request, and RegistryError 50003."""
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=TIMEOUT)
         headers = {str(name): request.headers[name] for name in _SENT if name in request.headers}
@@ -58,8 +78,10 @@ class Forwarding:
                 }
                 return web.Response(status=answer.status, body=await answer.read(), headers=kind)
         except (aiohttp.ClientError, TimeoutError) as e:
+            if isinstance(e, _NOT_REACHED) and not isinstance(e, aiohttp.ClientSSLError):
+                raise
             log.warning("%s leads, and does not answer: %r", url, e)
-            raise RegistryError(50003, f"Error while forwarding the request to the leader {url}") from None
+            raise _failed(url) from None
 
     async def close(self) -> None:
         if self._session is not None:

@@ -17,12 +17,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from klamm.registry.errors import RegistryError, too_large
-from klamm.registry.records import decode, encode
+from klamm.registry.records import SchemaRecord, decode, encode
 from klamm.registry.service import Write, Written
 from klamm.registry.store import Store
+from klamm.registry.subjects import context_of
 from klamm.registry.topic import (
     NOOP,
     WRITER_BYTES_MAX,
+    Attempts,
     Election,
     TopicError,
     TopicReader,
@@ -101,6 +103,8 @@ class Node:
         self._admin: AdminClient | None = None
         self._leader: tuple[float, str | None] = (-1e9, None)
         self._topic_id = ""
+        self._attempts = Attempts(topic, client, group)
+        self._attempted: dict[str, int] = {}
         self._record_bytes_max = WRITER_BYTES_MAX
         self._failure: asyncio.Future[None] | None = None
         self.url = ""
@@ -302,7 +306,9 @@ class Node:
                 )
                 await writer.begin()
                 await self._read_back(await writer.write([(NOOP, None)]))
-                self._draft = self.store.copy()
+                draft = self.store.copy()
+                await self._skip_attempted(draft)
+                self._draft = draft
                 backoff.succeeded()
                 await self._write_until_revoked(writer)
             except TopicError as e:
@@ -311,6 +317,18 @@ class Node:
             finally:
                 self._draft = None
                 self._fail_waiting()
+
+    async def _skip_attempted(self, draft: Store) -> None:
+        """Leaves out the ids of writes that were aborted: Confluent's registry, which reads these as well, would see two schemas of
+        one id, and lose the second.
+        """
+        for key, value in await self._attempts.read():
+            with contextlib.suppress(ValueError, RegistryError):
+                change = decode(key, value)
+                if isinstance(change, SchemaRecord) and change.value is not None:
+                    name = context_of(change.subject)
+                    self._attempted[name] = max(self._attempted.get(name, 0), change.value.id)
+        draft.attempted = self._attempted
 
     async def _write_until_revoked(self, writer: TopicWriter) -> None:
         revoked = asyncio.create_task(self._revoked.wait())

@@ -63,7 +63,7 @@ def differences(new: Parsed, old: Parsed, words: tuple[str, str]) -> list[Differ
         return _differences(new, old, words)
     except RecursionError:
         raise invalid_schema(f"Invalid schema of type {new.kind}: it is nested too deeply") from None
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
         log.warning("a schema cannot be compared", exc_info=e)
         raise invalid_schema(f"Invalid schema of type {new.kind}: it cannot be compared: {e!r}") from e
 

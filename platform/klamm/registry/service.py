@@ -403,12 +403,11 @@ def _added(store: Store, subject: str, schema: Schema, wanted: int | None) -> Wr
     if wanted not in {None, number}:
         raise errors.invalid_schema(f"Version {wanted} is not one more than previous version {number - 1}")
     schema = contracts.numbered(schema, number)
-    context = store.context(context_of(subject))
-    found = context.ids.get(schema.identity) or context.id_max + 1
+    name = context_of(subject)
+    context = store.context(name)
+    found = context.ids.get(schema.identity) or max(context.id_max, store.attempted.get(name, 0)) + 1
     if found > ID_MAX:
-        raise errors.not_permitted(
-            f"The ids of context {context_of(subject)} are used up: {found - 1} is one"
-        )
+        raise errors.not_permitted(f"The ids of context {name} are used up: {found - 1} is one")
     return _put(store, Version(subject=subject, version=number, id=found, schema=schema))
 
 

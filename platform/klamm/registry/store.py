@@ -42,6 +42,8 @@ class Store:
         self.level = level
         """The compatibility level where none is set."""
         self.contexts: dict[str, Context] = {DEFAULT: Context()}
+        self.attempted: dict[str, int] = {}
+        """The highest id of each context that was ever written, also in an aborted transaction; a writer knows them."""
         self.subjects: dict[str, dict[int, Version]] = {}
         self.configs: dict[str | None, Mapping[str, Any]] = {}
         self.modes: dict[str | None, str] = {}

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ PASSING: Final = frozenset(getattr(KafkaError, name) for name in _PASSING)
 """Errors of reading that librdkafka gets over by itself; the group's is of a coordinator that no reader needs."""
 FENCED: Final = frozenset(getattr(KafkaError, name) for name in ("_FATAL", "FENCED_INSTANCE_ID"))
 TRANSACTION_S: Final = 30.0
+ATTEMPTS_S: Final = 60.0
 ASK_S: Final = 15.0
 LEADER_S: Final = 3.0
 """The longest time in which brokers tell who leads: a write waits for that."""
@@ -152,17 +154,7 @@ class TopicReader:
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        consumer = Consumer(
-            {
-                **self._client,
-                "group.id": self._group,  # librdkafka asks for its coordinator, which needs a right; no member
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 100,
-            }
-        )
+        consumer = Consumer(_reading(self._client, self._group, "read_committed"))
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stopping:
@@ -214,6 +206,54 @@ class TopicReader:
 
         task = self._loop.create_task(notify())
         task.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+
+
+class Attempts:
+    """Reads all that was ever written to the topic, also in transactions that were aborted."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], group: str) -> None:
+        self._topic, self._group, self._client = topic, group, dict(client)
+        self._next = 0
+
+    async def read(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Returns keys and values since the last time. Raises TopicError."""
+        try:
+            return await asyncio.to_thread(self._read)
+        except KafkaException as e:
+            raise TopicError(f"topic {self._topic}: {e.args[0].str()}") from e
+
+    def _read(self) -> list[tuple[bytes | None, bytes | None]]:
+        found: list[tuple[bytes | None, bytes | None]] = []
+        end = time.monotonic() + ATTEMPTS_S
+        consumer = Consumer(_reading(self._client, self._group, "read_uncommitted"))
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, self._next)])
+            while time.monotonic() < end:
+                message = consumer.poll(POLL_S)
+                error = message.error() if message is not None else None
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled so
+                    return found
+                if error is not None and error.code() not in PASSING:
+                    raise KafkaException(error)
+                if message is not None and error is None:
+                    found.append((_bytes(message.key()), _bytes(message.value())))
+                    self._next = (message.offset() or 0) + 1
+        finally:
+            consumer.close()
+        raise TopicError(f"topic {self._topic} could not be read to its end within {ATTEMPTS_S:g} s")
+
+
+def _reading(client: Mapping[str, Any], group: str, isolation: str) -> dict[str, Any]:
+    """Returns the settings of a consumer that is no member of a group."""
+    return {
+        **client,
+        "group.id": group,  # librdkafka asks for its coordinator, which needs a right; no member
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": isolation,
+        "fetch.wait.max.ms": 100,
+    }
 
 
 class TopicWriter:
