@@ -223,6 +223,15 @@ async def test_errors_name_no_secret_of_a_webhook():
     assert not {"word", "secret", "Bearer"} & set(re.split(r"\W", str(failed.value)))
 
 
+@pytest.mark.usefixtures("processes")
+async def test_errors_name_no_secret_of_a_command():
+    props = {"notifier.n.class-name": "command", "notifier.n.command-open": "false --token secret"}
+    settings = parse(Properties(props)).notifiers[0]
+    (notice,) = Incidents([settings.rules]).seen(group(Status.ERR), 0)
+    with pytest.raises(sending.NotSent, match=r"^the command ended with 1: false …: $"):
+        await sending._sender(settings).send(notice)
+
+
 def test_texts():
     (notice,) = Incidents([rules()]).seen(group(Status.STOP, name='a"b'), 1_795_537_117_089)
     body = json.loads(json_body(notice, {"k": "v"}))

@@ -135,6 +135,8 @@ def test_a_consumer_stalls_goes_back_and_stops_and_each_is_told_once(tmp_path):
             assert (module["url-open"], module["extra-ca"]) == (f"{hook.url}/…", ""), (
                 "its path may be a secret"
             )
+            module = get(server, "/v3/config/notifier/shell")["module"]
+            assert (module["command-open"], module["command-close"]) == ("echo …", ""), "so may its words"
             assert get(server, "/v3/config/cluster/local")["module"]["servers"] == [broker.bootstrap]
             assert get(server, "/v3/kafka/none/consumer")["message"] == "cluster not found"
             assert get(server, "/openapi.json")["paths"]["/v3/kafka/{cluster}/consumer/{consumer}/lag"]["get"]

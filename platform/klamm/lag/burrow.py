@@ -15,7 +15,7 @@ from aiohttp import web
 from klamm.lag.metrics import families
 from klamm.lag.model import GroupStatus, Status, not_found
 from klamm.lag.monitor import Monitor
-from klamm.lag.sending import place_of
+from klamm.lag.sending import place_of, program_of
 from klamm.lag.state import ClusterState
 from klamm.lag.watch import now_ms
 from klamm.web.application import metrics_response
@@ -246,6 +246,8 @@ def _shown(key: str, value: Any) -> Any:
     """Returns a notifier's setting without secrets."""
     if key.startswith("url-"):
         return place_of(value) if value else ""
+    if key.startswith("command-"):
+        return program_of(value or "")
     return value if isinstance(value, int | float | list) else str(value or "")
 
 

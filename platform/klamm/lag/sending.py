@@ -166,6 +166,12 @@ def place_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…" if parts.netloc else "…"
 
 
+def program_of(line: str) -> str:
+    """Returns a command without its arguments, where a secret may be."""
+    words = line.split(maxsplit=1)
+    return f"{words[0]} …" if len(words) > 1 else line
+
+
 class Http:
     """Sends a request for each notice. Any status of 200 to 299 means that it was taken."""
 
@@ -262,15 +268,17 @@ class Command:
                 env=os.environ | environment, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as e:
-            raise NotSent(f"the command cannot be run: {line}: {e}") from None
+            raise NotSent(f"the command cannot be run: {program_of(line)}: {e}") from None
         try:
             async with asyncio.timeout(values["timeout"]):
                 _, said = await process.communicate(body.encode())
         except TimeoutError:
-            raise NotSent(f"the command did not end within {values['timeout']:g} s: {line}") from None
+            raise NotSent(
+                f"the command did not end within {values['timeout']:g} s: {program_of(line)}"
+            ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):  # its children end with it
                 os.killpg(process.pid, signal.SIGKILL)
         if process.returncode:
             why = said.decode(errors="replace").strip()[-500:]
-            raise NotSent(f"the command ended with {process.returncode}: {line}: {why}")
+            raise NotSent(f"the command ended with {process.returncode}: {program_of(line)}: {why}")
