@@ -42,7 +42,7 @@ def test_offsets_are_edited(broker, tmp_path):
         "false": "failed",
         f'{sys.executable} -c \'import sys; open(sys.argv[1], "w").write("x")\'': "line 1",
     }.items():
-        refused = edit(EDITOR=editor_, VISUAL="")
+        refused = edit(EDITOR=editor_, VISUAL="", TMPDIR=str(tmp_path))
         assert refused.returncode == 1
         assert said in refused.stderr
     absent = klamm("group", "edit", "absent", "-b", broker.bootstrap, EDITOR="true", VISUAL="")

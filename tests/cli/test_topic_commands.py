@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -213,6 +215,8 @@ def test_a_topic_is_edited(broker, topic, tmp_path):
     assert run(broker, "edit", topic, "--execute", **env) == said
     assert "failed" in run(broker, "edit", topic, code=1, EDITOR="/absent", VISUAL="")
     assert "unchanged" in run(broker, "edit", topic, EDITOR="true", VISUAL="")
+    twice = {"EDITOR": "sh -c 'echo --- >> $0; echo topics: >> $0'", "VISUAL": "", "TMPDIR": str(tmp_path)}
+    assert "must be about topic" in run(broker, "edit", topic, code=2, **twice)
 
 
 def test_partitions_are_added(broker, topic):
@@ -246,5 +250,8 @@ def test_what_others_changed_meanwhile_is_not_undone(broker, topic, tmp_path):
     )
     said = run(broker, "edit", topic, "--execute", code=1, EDITOR=f"sh {editor}", VISUAL="")
     assert "was changed by others meanwhile: nothing is changed" in said
+    file = Path(said.rpartition(" is in ")[2].rstrip(")\n"))
+    assert "max.message.bytes: 7000" in file.read_text()
+    shutil.rmtree(file.parent)
     (row, *_) = json.loads(run(broker, "describe", topic, "-o", "json"))
     assert row["configs"] == {"retention.ms": "5"}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 
 _USUAL: Final = "vi"
 
@@ -39,6 +39,18 @@ def editing(text: str, *, name: str) -> Iterator[Path]:
                 f"the editor {editor[0]} failed: it ended with exit code {code}: nothing is changed"
             )
         yield file
+
+
+@contextlib.contextmanager
+def kept(text: str, *, name: str) -> Iterator[None]:
+    """Keep what the user wrote where the work with it fails, in a file that the error names."""
+    try:
+        yield
+    except KlammError as e:
+        file = Path(tempfile.mkdtemp(prefix="klamm-"), name)
+        file.write_text(text, encoding="utf-8")
+        said = f"{e} (what you wrote is in {file})"
+        raise (ConfigError if isinstance(e, ConfigError) else KlammError)(said) from None
 
 
 def edited(text: str, *, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,7 +111,8 @@ def describe(
 
         what = "members" if members else "state" if state else "offsets"
         columns, wide = _COLUMNS["topics" if by_topic else what]
-        while True:
+
+        def look() -> None:
             rows, problems = cluster.ask(lambda a: _described(a, groups, what=what))
             if what == "offsets":
                 rows = group_rows.chosen(rows, topics, lagging=lagging)
@@ -120,22 +121,23 @@ def describe(
                 print_rows(rows, columns, output, wide=wide)
             if problems:
                 fail("; ".join(problems))
-            if watch is None:
-                return
-            _wait(watch)
+
+        look() if watch is None else _watch(look, watch)
 
 
-def _wait(seconds: float) -> None:
-    """Wait before the next look; Ctrl-C ends the command as wanted."""
+def _watch(look: Callable[[], None], seconds: float) -> None:
+    """Look again and again; Ctrl-C ends the command as wanted, also while it asks."""
     import time
 
     try:
-        sys.stdout.flush()
-        time.sleep(seconds)
+        while True:
+            look()
+            sys.stdout.flush()
+            time.sleep(seconds)
+            if sys.stdout.isatty():
+                typer.echo("\x1b[H\x1b[2J", nl=False)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
-    if sys.stdout.isatty():
-        typer.echo("\x1b[H\x1b[2J", nl=False)
 
 
 _COLUMNS: dict[str, tuple[list[str], list[str]]] = {

@@ -269,16 +269,17 @@ def edit(
     """
     with reported():
         from klamm.admin.reset import How, Reset, ResetError, read_csv, write_csv
-        from klamm.cli.editor import edited
+        from klamm.cli.editor import edited, kept
 
         found, problems = cluster.ask(lambda a: _committed(a, [group]))
         if problems or not found[group]:
             raise KlammError(problems[0] if problems else f"group {group!r} has no committed offsets")
         text = edited(write_csv(found, with_group=False), name="offsets.csv")
-        try:
-            wanted = read_csv(text, [group])
-        except ResetError as e:
-            raise KlammError(f"what was edited: {e}") from None
+        with kept(text, name="offsets.csv"):
+            try:
+                wanted = read_csv(text, [group])
+            except ResetError as e:
+                raise KlammError(f"what was edited: {e}") from None
         changed = {tp: o for tp, o in wanted.get(group, {}).items() if found[group].get(tp) != o}
         if not changed:
             typer.echo("nothing was changed in the editor", err=True)

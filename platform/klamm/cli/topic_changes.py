@@ -181,7 +181,7 @@ def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> 
     """
     with reported():
         from klamm.cli.apply import documents
-        from klamm.cli.editor import edited
+        from klamm.cli.editor import edited, kept
         from klamm.cli.output import yaml
         from klamm.desired.document import as_document, parse
         from klamm.desired.reading import read_topics
@@ -192,15 +192,16 @@ def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> 
             raise KlammError(f"no topic {topic} at {cluster.bootstrap}")
         before = State(given=frozenset({"topics"}), topics=found)
         text = edited(yaml(as_document(before)), name="topic.yaml")
-        (document,) = documents(text, "what was edited") or [None]
-        wanted = parse(document, "what was edited")
-        if set(wanted.topics) != {topic} or wanted.given != {"topics"}:
-            raise ConfigError(f"what was edited must be about topic {topic}, and nothing else")
-        if cluster.ask(lambda admin: read_topics(admin, [topic])) != found:
-            raise KlammError(
-                f"topic {topic} was changed by others meanwhile: nothing is changed; edit it again"
-            )
-        _finish(cluster, _planned(cluster, wanted.topics, prune=True), execute=execute)
+        with kept(text, name="topic.yaml"):
+            (document, *more) = documents(text, "what was edited") or [None]
+            wanted = parse(document, "what was edited")
+            if more or set(wanted.topics) != {topic} or wanted.given != {"topics"}:
+                raise ConfigError(f"what was edited must be about topic {topic}, and nothing else")
+            if cluster.ask(lambda admin: read_topics(admin, [topic])) != found:
+                raise KlammError(
+                    f"topic {topic} was changed by others meanwhile: nothing is changed; edit it again"
+                )
+            _finish(cluster, _planned(cluster, wanted.topics, prune=True), execute=execute)
 
 
 def _planned(cluster: AdminCluster, topics: Mapping[str, Topic], *, prune: bool = False) -> list[Change]:
