@@ -183,6 +183,17 @@ def test_a_header_may_be_there_twice(broker):
     assert consume(broker, topic, "--from-beginning", "-f", r"%h\n") == "a=1,a=2,b=3\n"
 
 
+def test_times_are_written_and_headers_chosen(broker):
+    topic = new_topic(broker, 1)
+    produce(broker, topic, "1700000000000 a=1 x\n1700000000001 a=2,b=1 y\n", "-f", "%d %h %v")
+    shown = ("--from-beginning", "-f", r"%d %v\n")
+    assert consume(broker, topic, *shown) == "1700000000000 x\n1700000000001 y\n"
+    assert consume(broker, topic, *shown, "-H", "a=2", "-H", "b=1") == "1700000000001 y\n"
+    assert consume(broker, topic, *shown, "-H", "b=2") == ""
+    assert "must be KEY=VALUE" in consume(broker, topic, "-H", "b", code=2)
+    assert "line 1: 'now' is no time in ms" in produce(broker, topic, "now x\n", "-f", "%d %v", code=1)
+
+
 def test_records_are_chosen(broker):
     topic = new_topic(broker, 1)
     produce(broker, topic, 'k1|{"n": 1}\nk2|{"n": 2}\nk1|{"n": 3}\nk3|word\n', "-f", "%k|%v")

@@ -78,6 +78,10 @@ class Chosen:
         typer.Option("--grep", help="Only records with a key or value that has this pattern in it."),
     ] = None
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only records with this key.")] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="KEY=VALUE", help="Only records with this header."),
+    ] = None
     jsonpath: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,6 +119,11 @@ class Chosen:
                     pattern.search(as_bytes(v)) for v in (r.key_value, r.value_value) if v is not None
                 )
             )
+        for word in self.header or ():
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise ConfigError(f"--header {word}: must be KEY=VALUE")
+            tests.append(lambda r, pair=(name, value.encode()): pair in (r.headers() or []))  # type: ignore[misc]
         for text in self.jsonpath or ():
             condition = parse(text)
             tests.append(lambda r, fulfils=condition: fulfils(_document(r.value_value)))  # type: ignore[misc]

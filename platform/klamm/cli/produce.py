@@ -171,7 +171,8 @@ def _send(
             interrupts.check()
             mine = [*headers, *record.headers]
             at = partition if record.partition is None else record.partition
-            _enqueue(producer, topic, record.value, record.key, at, delivered, headers=mine)
+            when = {} if record.timestamp is None else {"timestamp": record.timestamp}
+            _enqueue(producer, topic, record.value, record.key, at, delivered, headers=mine, **when)
     except KafkaException as e:
         problems.append(str(kafka_error(e, "a record was refused")))
     except KlammError as e:

@@ -23,6 +23,8 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     partition: int | None = None
+    timestamp: int | None = None
+    """Milliseconds since 1970; None: now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,8 @@ class Encoding(Registry):
         typer.Option(
             "--format",
             "-f",
-            help="How a line is read, such as '%k:%v': %k key, %v value, %h headers as a=1,b=2, %p partition, %% a"
-            " percent sign; \\\\t a tab. Or json: what `klamm consume -o json` prints.",
+            help="How a line is read, such as '%k:%v': %k key, %v value, %h headers as a=1,b=2, %p partition, %d timestamp in ms,"
+            " %% a percent sign; \\\\t a tab. Or json: what `klamm consume -o json` prints.",
         ),
     ] = None
     key_format: Annotated[str, typer.Option("--key-format", help=f"{_FORMATS}.")] = "raw"
@@ -116,12 +118,12 @@ def parse_template(text: str) -> Template:
         letter, rest = rest[1:2], rest[2:]
         if letter == "%":
             between[-1] += "%"
-        elif letter in {"k", "v", "h", "p"} and letter not in places:
+        elif letter in {"k", "v", "h", "p", "d"} and letter not in places:
             places.append(letter)
             between.append("")
         else:
             raise typer.BadParameter(
-                f"%{letter} is not one of %k %v %h %p %%, or is there twice", param_hint="--format"
+                f"%{letter} is not one of %k %v %h %p %d %%, or is there twice", param_hint="--format"
             )
     if any(not part for part in between[1:-1]):
         raise typer.BadParameter("text must stand between two places", param_hint="--format")
@@ -152,13 +154,20 @@ def _split(template: Template, line: bytes) -> Record:
         else:
             found = rest
         parts[letter] = found
-    partition = parts.get("p")
+    partition, timestamp = parts.get("p"), parts.get("d")
     return Record(
         key=parts.get("k"),
         value=parts.get("v", b"" if template.places else line),
         headers=_headers(parts.get("h", b"")),
         partition=None if partition is None else int(partition),
+        timestamp=None if timestamp is None else _time(timestamp),
     )
+
+
+def _time(text: bytes) -> int:
+    if not text.isdigit() or not 0 < int(text) < 2**63:
+        raise ValueError(f"{text[:40].decode(errors='backslashreplace')!r} is no time in ms since 1970")
+    return int(text)
 
 
 def _headers(text: bytes) -> list[tuple[str, bytes | None]]:
