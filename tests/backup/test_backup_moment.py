@@ -11,8 +11,9 @@ from support.backups import backup, committed, read
 from support.broker import new_topic
 
 from klamm.admin.model import TopicPartition as Place
+from klamm.admin.transactions import Listing
 from klamm.backup import moment as asking
-from klamm.backup.cluster_state import Configs, Rules
+from klamm.backup.cluster_state import Configs
 from klamm.backup.model import Group, GroupOffset
 from klamm_kafka.wire.offset_specs import EARLIEST
 
@@ -30,6 +31,7 @@ class Busy:
         self.ends = dict.fromkeys((SCHEMAS, OUT, IN, SOURCE), 0)
         self.committed = 0
         self.unstable = 0
+        self.decided: list[list[Listing]] = []
 
     def work(self) -> None:
         self.ends[OUT] = self.ends[IN]
@@ -50,9 +52,10 @@ class Busy:
         rows = (GroupOffset(topic="in", partition=0, offset=self.committed),)
         return (Group(name="g", offsets=rows),) if IN in places else ()
 
-    async def rules(self, _admin, _say):
+    async def transactions(self, _admin, *, states):
+        assert states == ["PrepareCommit"]
         self.work()
-        return Rules(acls=(), quotas=(), users=())
+        return self.decided.pop(0) if self.decided else []
 
     async def sizes(self, _admin, _places):
         return {}
@@ -62,11 +65,11 @@ def taken(busy: Busy, monkeypatch) -> asking.Moment:
     """Return the moment of a backup of that cluster."""
     monkeypatch.setattr(asking, "known_offsets", busy.offsets)
     monkeypatch.setattr(asking.cluster_state, "groups", busy.groups)
-    monkeypatch.setattr(asking.cluster_state, "rules", busy.rules)
+    monkeypatch.setattr(asking, "list_transactions", busy.transactions)
     monkeypatch.setattr(asking.cluster_state, "sizes", busy.sizes)
     plain, compact = Configs(own={}, effective={}), Configs(own=COMPACT, effective=COMPACT)
     configs = {tp.topic: compact if tp in (SOURCE, SCHEMAS) else plain for tp in busy.ends}
-    return asyncio.run(asking.moment(None, list(busy.ends), configs, {}, lambda _: None))
+    return asyncio.run(asking.moment(None, list(busy.ends), configs, {}))
 
 
 def test_what_says_done_is_asked_for_before_what_was_done(monkeypatch):
@@ -84,6 +87,33 @@ def test_an_offset_behind_the_last_stable_one_becomes_that(monkeypatch):
     busy.unstable = 1000
     found = taken(busy, monkeypatch)
     assert found.groups[0].offsets[0].offset == found.logs[IN].end
+
+
+class Ending(Busy):
+    """A cluster with a transaction that is committed in the group's partition, and in that of its output some answers later."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.committed = 5
+        self.ends[IN] = 5
+        row = Listing(transactional_id="copier", coordinator=1, producer_id=7, state="PrepareCommit")
+        self.decided = [[row] for _ in range(answers)]
+
+    def work(self) -> None:
+        self.ends[OUT] = 0 if self.decided else 5
+
+
+def test_an_offset_is_not_ahead_of_the_output_of_its_transaction(monkeypatch):
+    monkeypatch.setattr(asking, "DECIDED_PAUSE_S", 0)
+    found = taken(Ending(3), monkeypatch)
+    assert (found.groups[0].offsets[0].offset, found.logs[OUT].end, found.said) == (5, 5, ())
+
+
+def test_a_transaction_that_does_not_end_is_waited_for_so_long_and_said(monkeypatch):
+    monkeypatch.setattr(asking, "DECIDED_PAUSE_S", 0)
+    monkeypatch.setattr(asking, "DECIDED_S", 0.05)
+    found = taken(Ending(10**5), monkeypatch)
+    assert "transactions of copier are decided" in "".join(found.said)
 
 
 # ---- a broker under load

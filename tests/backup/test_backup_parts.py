@@ -152,6 +152,17 @@ def test_what_may_pass_at_a_url_is_tried_again(tmp_path, monkeypatch, error):
         store.write("y", [b""])
 
 
+def test_a_bucket_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
+    store = open_store(f"memory://{tmp_path}/nowhere")
+
+    def missing(*_):
+        raise FileNotFoundError("the specified bucket does not exist")
+
+    monkeypatch.setattr(store._fs, "pipe_file", missing)
+    with pytest.raises(BackupError, match=r"cannot write memory://.*/x: the specified bucket does not exist"):
+        store.write("x", [b""])
+
+
 def test_an_encrypted_folder_at_a_url(tmp_path):
     url, secret = f"memory://{tmp_path}/e", Secret(passphrase=b"open")
     made = BackupFolder.make(open_store(url), secret)

@@ -66,6 +66,7 @@ class OpenTransaction:
 async def list_transactions(
     admin: Admin,
     *,
+    states: Collection[str] = (),
     producer_ids: Collection[int] = (),
     duration_ms: int | None = None,
     pattern: str | None = None,
@@ -75,6 +76,7 @@ async def list_transactions(
     Raises AdminError, UnsupportedApi for an old broker's filter.
     """
     request = ListTransactionsRequest(
+        state_filters=sorted(states),
         producer_id_filters=sorted(producer_ids),
         duration_filter=-1 if duration_ms is None else duration_ms,
         transactional_id_pattern=pattern,

@@ -42,6 +42,7 @@ class _Part:
     topic: Topic
     partition: Partition
     target: str
+    target_id: bytes
     same: bool
     """The cluster has the topic that was backed up, not a copy."""
     lenient: bool
@@ -85,7 +86,7 @@ async def compare(
     found = Comparison(topics=len(topics))
     parts = await _parts(admin, topics, names, found)
     places: dict[TopicPartition, Offsets] = {}
-    source = Source(cluster, sorted({p.target for p in parts}))
+    source = Source(cluster, {p.target: p.target_id for p in parts})
     progress.begin("compare", sum(c.records for p in parts for c in p.partition.chunks))
     waiting = iter(parts)
 
@@ -122,7 +123,7 @@ async def _parts(admin: Admin, topics: Sequence[Topic], names: Names, found: Com
     configs = await topic_configs(admin, [target.name for _, target in matched])
     return [
         _Part(
-            topic=topic, partition=p, target=target.name,
+            topic=topic, partition=p, target=target.name, target_id=target.id,
             same=bool(topic.id) and id_of(target) == topic.id,
             lenient="compact" in configs[target.name].effective.get("cleanup.policy", ""),
             start=starts[place], end=ends[place],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.admin.topics import Topic as AdminTopic
 from klamm.admin.topics import list_topics
@@ -22,17 +23,20 @@ from klamm.backup.folder import BackupFolder
 from klamm.backup.former import Former, former_topics
 from klamm.backup.increment import Increment, Log, is_stale, plan
 from klamm.backup.manifest import FOLDER, Manifest, decode, encode, new_id
-from klamm.backup.moment import moment
+from klamm.backup.moment import Moment, moment
 from klamm.backup.progress import Progress
 from klamm.backup.reading import PartitionReader, Source, TopicGoneError
 from klamm.backup.selection import Selection
 from klamm.backup.together import together
 from klamm.backup.writing import ChunkFiles, ChunkWriter
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.errors import ErrorCode
 
 CHUNK_BYTES: Final = 16 << 20
 """A chunk is the unit of checking and of reading back; two of them per partition that is read are in memory."""
 AT_A_TIME: Final = 6
+ATTEMPTS: Final = 5
+"""The moment is asked for so often while topics are made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,17 @@ class _Task:
     log: Log
     increment: Increment
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The answers of a cluster. `known`: topics as former backups have them."""
+
+    topics: Sequence[AdminTopic]
+    configs: Mapping[str, cluster_state.Configs]
+    known: Mapping[str, Former]
+    moment: Moment
+    taken_ms: int
 
 
 async def create(
@@ -82,33 +97,28 @@ class _Run:
             self._progress.say(
                 f"the last backup is of another cluster ({former.header.cluster_id}), this is {cluster_id}"
             )
-        topics = await self._topics()
-        configs = await cluster_state.topic_configs(self._admin, [t.name for t in topics])
-        taken_ms = time.time_ns() // 1_000_000
+        rules = await cluster_state.rules(self._admin, self._progress.say)
+        found = await self._found(ids)
+        topics, configs, known, taken_ms = found.topics, found.configs, found.known, found.taken_ms
+        for line in found.moment.said:
+            self._progress.say(line)
         name = new_id(taken_ms, ids[-1] if ids else "")
         files = ChunkFiles(self._folder, name, self._wanted.codec)
-        known: dict[str, Former] = {}
-        if not self._wanted.full:
-            known = await asyncio.to_thread(former_topics, self._folder, ids, {t.name for t in topics})
-        asked = await moment(
-            self._admin, _places(topics), configs, _epochs(topics, known), self._progress.say
-        )
-        rules = asked.rules
         if rules.users:
             names = ", ".join(u.name for u in rules.users)
             self._progress.say(
                 f"SCRAM users are in the backup by name only, because brokers tell no credentials: {names}"
             )
-        tasks = self._tasks(topics, asked.logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
+        tasks = self._tasks(topics, found.moment.logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
         try:
             parts = await self._read(tasks, topics, files)
         finally:
             await asyncio.to_thread(files.close)
-        there = await self._same(topics)
+        there = await self._same([t for t in topics if t.name in parts])
         new = model.State(
             cluster_id=cluster_id, taken_ms=taken_ms,
-            topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in parts and t.name in there),
-            groups=_of_topics(asked.groups, set(parts) & there),
+            topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in there),
+            groups=_of_topics(found.moment.groups, there),
             acls=rules.acls, quotas=rules.quotas, users=rules.users,
             connectors=self._wanted.connectors,
         )  # fmt: skip
@@ -122,13 +132,41 @@ class _Run:
         there = {t.name: t for t in await list_topics(self._admin)}
         return [there[name] for name in self._wanted.selection.chosen(there)]
 
+    async def _found(self, ids: Sequence[str]) -> _Found:
+        """Ask for topics, then for the moment; again while topics or partitions come: a group's offset may tell of what was written there."""
+        for attempt in range(1, ATTEMPTS + 1):
+            topics = await self._topics()
+            try:
+                found = await self._asked(topics, ids)
+            except AdminError as e:
+                if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempt == ATTEMPTS:
+                    raise
+                continue  # it was deleted meanwhile
+            new = {tp.topic for tp in set(_places(await self._topics())) - set(_places(topics))}
+            if not new:
+                return found
+        self._progress.say(
+            f"topics come all the time: the next backup has {', '.join(sorted(new)[:5])}; groups' offsets may tell of work that was done there"
+        )
+        return found
+
+    async def _asked(self, topics: Sequence[AdminTopic], ids: Sequence[str]) -> _Found:
+        configs = await cluster_state.topic_configs(self._admin, [t.name for t in topics])
+        taken_ms = time.time_ns() // 1_000_000
+        known: dict[str, Former] = {}
+        if not self._wanted.full:
+            known = await asyncio.to_thread(former_topics, self._folder, ids, {t.name for t in topics})
+        asked = await moment(self._admin, _places(topics), configs, _epochs(topics, known))
+        return _Found(topics=topics, configs=configs, known=known, moment=asked, taken_ms=taken_ms)
+
     async def _same(self, topics: Sequence[AdminTopic]) -> set[str]:
         """Return the topics that are still those that were read."""
         now = {t.name: t.id for t in await list_topics(self._admin)}
-        changed = [t.name for t in topics if now.get(t.name, t.id) != t.id]
-        for name in changed:
-            self._progress.say(f"topic {name} was made anew while it was read; the next backup has it")
-        return {t.name for t in topics if t.name in now} - set(changed)
+        for topic in topics:
+            if now.get(topic.name) != topic.id:
+                change = "made anew" if topic.name in now else "deleted"
+                self._progress.say(f"topic {topic.name} was {change} while it was read; it is left out")
+        return {t.name for t in topics if now.get(t.name) == t.id}
 
     def _tasks(
         self, topics: Sequence[AdminTopic], logs: Mapping[TopicPartition, Log],
@@ -160,8 +198,8 @@ class _Run:
     async def _read(
         self, tasks: Sequence[_Task], topics: Sequence[AdminTopic], files: ChunkFiles
     ) -> dict[str, list[model.Partition]]:
-        """Read partitions, several at a time. Topics that are deleted meanwhile are left out."""
-        source = Source(self._cluster, [t.name for t in topics])
+        """Read partitions, several at a time. Topics that are deleted or made anew meanwhile are left out."""
+        source = Source(self._cluster, {t.name: t.id for t in topics})
         self._progress.begin("backup", sum(max(t.log.end - t.increment.position, 0) for t in tasks))
         parts: dict[str, list[model.Partition]] = {t.name: [] for t in topics}
         gone: set[str] = set()
@@ -176,6 +214,8 @@ class _Run:
                         await self._partition(source, task, ChunkWriter(files, self._wanted.chunk_bytes))
                     )
                 except TopicGoneError as e:
+                    if task.topic in gone:
+                        continue
                     self._progress.say(f"{e}; it is left out")
                     gone.add(task.topic)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from klamm.backup.committed import Selected, select
@@ -38,23 +38,29 @@ GONE_S: Final = 3.0
 
 
 class TopicGoneError(BackupError):
-    """The topic was deleted while it was read."""
+    """The topic was deleted or made anew while it was read."""
 
 
 class Source:
-    """A client of the cluster that is read. Its metadata are always those of all `topics`, whichever partition asks for them."""
+    """A client of the cluster that is read. Its metadata are always those of all topics, whichever partition asks for them.
 
-    def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
+    `topics`: ids by name; another id in later metadata tells that a topic was made anew.
+    """
+
+    def __init__(self, cluster: Cluster, topics: Mapping[str, bytes]) -> None:
         self.cluster = cluster
         self._topics = topics
+        self._anew: frozenset[str] = frozenset()
         self._asking = asyncio.Lock()
 
     async def ask_leader(self, topic: str, partition: int, request: Message, version_max: int) -> Any:
-        """Ask a partition's leader. Raises ClientError."""
+        """Ask a partition's leader. Raises ClientError, TopicGoneError."""
         try:
             async with self._asking:
                 if self.cluster.metadata is None:
-                    await self.cluster.refresh(self._topics)
+                    await self._refresh()
+            if topic in self._anew:
+                raise TopicGoneError(f"topic {topic} was made anew while it was read")
             node = self.cluster.leader_id(topic, partition)
             if node is None or node < 0:
                 raise self.cluster.no_leader(topic, partition)
@@ -69,6 +75,12 @@ class Source:
     def forget(self) -> None:
         """Ask for the leaders again next time."""
         self.cluster.metadata = None
+
+    async def _refresh(self) -> None:
+        told = await self.cluster.refresh(self._topics)
+        self._anew = frozenset(
+            t.name for t in told.topics if t.name and not t.error_code and t.topic_id != self._topics[t.name]
+        )
 
 
 class PartitionReader:

@@ -165,7 +165,10 @@ class Remote:
             if at_once:
                 self._fs.mv(first, path)
 
-        self._patiently("write", name, work)
+        try:
+            self._patiently("write", name, work)
+        except FileNotFoundError as e:  # a bucket that is not there
+            raise BackupError(f"cannot write {self._url}/{name}: {e or 'the place is not there'}") from None
 
     def names(self, folder: str) -> list[str]:
         def work() -> list[str]:
