@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from klamm.cli.main import app
 from klamm.up import embedded, ports, supervisor
 from klamm.up.extras import EXTRAS
+from klamm_base.backoff import Backoff
 from klamm_base.errors import KlammError
 
 
@@ -321,3 +323,62 @@ async def test_a_child_that_ends_before_it_is_ready_is_an_error(tmp_path, monkey
         await child.stop()
         os.close(read_end)
         os.close(write_end)
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_child_may_print_whatever_it_likes_once_it_is_ready(tmp_path, monkeypatch, capsys):
+    """A policy or another plugin that prints must not hold its server up."""
+    read_end, write_end = os.pipe()
+    chatty, done = tmp_path / "chatty.py", tmp_path / "done"
+    chatty.write_text(
+        "import pathlib, sys, time\n"
+        "print('ready at=last', flush=True)\n"
+        "for i in range(20_000): print(i, 'x' * 50, flush=True)\n"
+        "pathlib.Path(sys.argv[2]).touch(); time.sleep(60)"
+    )
+    monkeypatch.setattr(supervisor, "COMMAND", (sys.executable, str(chatty)))
+    child = supervisor.Child(supervisor.ChildSpec("magpie", (str(done),)), read_end)
+    try:
+        await child.start()
+        async with asyncio.timeout(20):
+            while not done.exists():
+                await asyncio.sleep(0.05)
+    finally:
+        await child.stop()
+        os.close(read_end)
+        os.close(write_end)
+    assert "19999 xxx" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("processes")
+async def test_a_child_is_started_again_once_the_system_can(tmp_path, monkeypatch, caplog):
+    """No process may be left to start it with for a while."""
+    read_end, write_end = os.pipe()
+    short, starts = tmp_path / "short.py", tmp_path / "starts"
+    short.write_text(
+        "import sys, time\n"
+        "with open(sys.argv[2], 'a') as f: f.write('x')\n"
+        "print('ready at=last', flush=True)\n"
+        "time.sleep(0.2 if len(open(sys.argv[2]).read()) == 1 else 60)"
+    )
+    monkeypatch.setattr(supervisor, "COMMAND", (sys.executable, str(short)))
+    monkeypatch.setattr(supervisor, "restarts", lambda: Backoff(first_s=0.05, longest_s=0.1))
+    child = supervisor.Child(supervisor.ChildSpec("mayfly", (str(starts),)), read_end)
+    begin, refusals = child._begin, [BlockingIOError(11, "Resource temporarily unavailable")]
+
+    async def begin_later():
+        if refusals:
+            raise refusals.pop()
+        return await begin()
+
+    try:
+        await child.start()
+        monkeypatch.setattr(child, "_begin", begin_later)
+        async with asyncio.timeout(20):
+            while starts.read_text() != "xx":
+                await asyncio.sleep(0.05)
+    finally:
+        await child.stop()
+        os.close(read_end)
+        os.close(write_end)
+    assert "the mayfly cannot be started" in caplog.text

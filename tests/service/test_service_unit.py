@@ -194,6 +194,27 @@ def test_options_need_no_file_before_them() -> None:
     assert started.endswith(" up --lag --data-dir /data/up")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["up", "--", "--nosuch"], "klamm up: No such option: --nosuch"),
+        (["up", "--", "--broker-port", "many"], "klamm up: Invalid value for '--broker-port': 'many' is not a valid int"),
+        (["up", "--", "--broker-port"], "klamm up: Option '--broker-port' requires an argument"),
+        (["up", "--", "--help"], "klamm up --help serves nothing"),
+        (["broker", "FILE", "--", "--overide", "a=b"], "klamm broker start: No such option: --overide"),
+        (["broker", "FILE", "--", "more"], "klamm broker start: Got unexpected extra argument"),
+    ],
+)  # fmt: skip
+def test_options_that_the_server_refuses_are_refused_at_once(
+    words: list[str], said: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={tmp_path / 'data'}\n")
+    given = [str(config) if word == "FILE" else word for word in words]
+    done = CliRunner().invoke(app, ["service", "install", given[0], "--user", "--dry-run", *given[1:]])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize("words", [("--data-dir", "/data/up"), ("--lag", "--data-dir=/data/up")])
 def test_up_may_write_the_folder_that_it_is_given(words: tuple[str, ...]) -> None:
     unit = plan(Wanted(kind=kind_of("up"), name="u", of_user=False, words=words))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -92,6 +93,16 @@ def _ask(cluster: AdminCluster, work: Callable[[Admin, Cluster], Awaitable[T]]) 
     return cluster.ask(both)
 
 
+@contextmanager
+def _interruptible(how: str) -> Iterator[None]:
+    """Say how to go on where Ctrl-C ends a command; typer makes exit code 130 of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"klamm: interrupted; {how}", err=True)
+        raise
+
+
 @app.command()
 def create(
     place: Place,
@@ -123,7 +134,14 @@ def create(
             raise ConfigError(f"{place}: what this process keeps in memory is gone when it ends")
         if compression not in CODECS:
             raise ConfigError(f"--compression {compression}: use one of {', '.join(CODECS)}")
-        with open_store(place).lock(), shown_progress() as progress:
+        again = (
+            "the same command begins anew, and `klamm backup prune` removes afterwards what this one wrote"
+        )
+        with (
+            _interruptible(f"former backups stay as they were: {again}"),
+            open_store(place).lock(),
+            shown_progress() as progress,
+        ):
             folder = _folder(place, key_file, passphrase_file, make=True)
             wanted = making.Wanted(
                 selection=Selection(include=topic or [], exclude=exclude or []),
@@ -349,13 +367,15 @@ def restore(
             replicas=replication_factor,
             connectors=rest is not None,
         )
-        with shown_progress() as progress:
-            outcome = _ask(
-                cluster,
-                lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
-            )
-        if rest is not None:
-            _restore_connectors(login.at(rest).call, state.connectors, outcome)
+        again = "by the same command with --resume" if restoring.TOPICS in chosen else "by the same command"
+        with _interruptible(f"what is restored stays: go on {again}"):
+            with shown_progress() as progress:
+                outcome = _ask(
+                    cluster,
+                    lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
+                )
+            if rest is not None:
+                _restore_connectors(login.at(rest).call, state.connectors, outcome)
         _print_outcome(outcome)
 
 

@@ -13,6 +13,7 @@ from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
+    from klamm.service.install import Wanted
     from klamm.service.systemd import Installed, Systemd
     from klamm.service.versions import Steps, Versions
 
@@ -70,6 +71,7 @@ class Limits:
 
 @app.command()
 def install(
+    context: typer.Context,
     kind: Annotated[
         str,
         typer.Argument(
@@ -122,6 +124,7 @@ def install(
             cpu_quota=limits.cpu_quota,
         )
         unit = installing.plan(wanted)
+        _check_words(context.find_root(), wanted)
         said = (
             [unit.text(), *verify(unit.text(), unit.file_name, of_user=manager.of_user)]
             if dry_run
@@ -129,6 +132,26 @@ def install(
         )
         for line in said:
             typer.echo(line)
+
+
+def _check_words(root: Any, wanted: Wanted) -> None:
+    """Raises ConfigError for options that the server's own command would refuse: it would end at each start."""
+    from typer.exceptions import TyperException
+
+    from klamm_base.errors import ConfigError
+
+    command = root.command
+    for word in wanted.kind.command:
+        command = command.get_command(root, word)
+    given = [*([str(wanted.config)] if wanted.config else []), *wanted.words]
+    called = f"klamm {' '.join(wanted.kind.command)}"
+    for word in ("--help", "--version"):
+        if word in wanted.words:
+            raise ConfigError(f"{called} {word} serves nothing")
+    try:
+        command.make_context(called, given, parent=root)
+    except TyperException as e:
+        raise ConfigError(f"{called}: {e.format_message()}") from None
 
 
 @app.command()

@@ -29,6 +29,7 @@ PATIENCE_S: Final = 30.0
 would begin again."""
 STOP_S: Final = 20.0
 COMMAND: Final = (sys.executable, "-m", "klamm.up.child")
+BLOCK_BYTES: Final = 1 << 16
 STEADY_S: Final = 60.0
 """A child that ran so long starts again after the shortest pause."""
 
@@ -64,6 +65,7 @@ class Child:
         self._process: asyncio.subprocess.Process | ForkedChild | None = first
         self._forked = first
         self._keeper: asyncio.Task[None] | None = None
+        self._printing: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def start(self) -> str:
@@ -105,6 +107,7 @@ class Child:
             async for raw in process.stdout:
                 word, _, rest = raw.decode(errors="replace").strip().partition(" ")
                 if word == "ready":
+                    self._printing = asyncio.create_task(_pass_on(process.stdout))
                     return rest
             code = await process.wait()
         finally:
@@ -147,6 +150,15 @@ class Child:
                 log.info("the %s serves again", self.spec.name)
             except KlammError as e:
                 log.error("%s", e)  # noqa: TRY400 - the sentence says it all; the loop tries again
+            except OSError as e:  # the system has no process or memory left, which may pass
+                log.error("the %s cannot be started: %s", self.spec.name, e)  # noqa: TRY400
+
+
+async def _pass_on(printed: asyncio.StreamReader) -> None:
+    """Write what a child prints behind its ready line to our standard error: a full pipe would hold the child up for ever."""
+    while block := await printed.read(BLOCK_BYTES):
+        sys.stderr.write(block.decode(errors="replace"))
+        sys.stderr.flush()
 
 
 def _how(code: int) -> str:
