@@ -7,14 +7,16 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.backups import commit, write
+from support.backups import commit, topic_configs, write
 from support.broker import new_topic
 
 from klamm.admin.client import Admin
 from klamm.backup import create as making
+from klamm.backup import restore as restoring
+from klamm.backup.errors import BackupError
 from klamm.backup.folder import BackupFolder
 from klamm.backup.model import State
-from klamm.backup.selection import Selection
+from klamm.backup.selection import Names, Selection
 from klamm.backup.store import open_store
 from klamm_kafka.client import Cluster
 
@@ -129,3 +131,34 @@ def test_a_topic_that_is_deleted_before_it_is_asked_about_is_no_end_of_the_backu
     monkeypatch.setattr(making.cluster_state, "topic_configs", delete_first)
     state = taken(broker.bootstrap, tmp_path / "b", Meddler(lambda: None), f"/{topic}|{other}/")
     assert names(state) == [other]
+
+
+def test_retention_begins_when_a_restore_has_nothing_left_to_go_on_with(broker, tmp_path, monkeypatch):
+    """Groups may fail, when one of them gets a member meanwhile. Until they are done, no record may go."""
+    topic = new_topic(broker, config={"retention.ms": "86400000"})
+    copy = f"{topic}-copy"
+    write(broker.bootstrap, topic, 0, 100)
+    commit(broker.bootstrap, f"group-{topic}", {(topic, 0): 40})
+    state = taken(broker.bootstrap, tmp_path / "b", Meddler(lambda: None), topic)
+    folder = BackupFolder.open(open_store(str(tmp_path / "b")), None)
+
+    async def restored(*, resume: bool) -> restoring.Outcome:
+        wanted = restoring.Wanted(
+            names=Names(renames={topic: copy}), resume=resume, parts=frozenset({"topics", "groups"})
+        )
+        async with Admin(broker.bootstrap) as admin, Cluster(broker.bootstrap) as cluster:
+            return await restoring.restore(
+                admin, cluster, folder, state, wanted=wanted, progress=Meddler(lambda: None)
+            )
+
+    async def refused(*_):
+        raise BackupError("a group has members")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring.applying, "restore_groups", refused)
+        with pytest.raises(BackupError, match="a group has members"):
+            asyncio.run(restored(resume=False))
+    assert "retention.ms,-1" in topic_configs(broker.bootstrap, copy)
+    outcome = asyncio.run(restored(resume=True))
+    assert (outcome.had, outcome.records, outcome.offsets) == (100, 0, 1)
+    assert "retention.ms,86400000" in topic_configs(broker.bootstrap, copy)

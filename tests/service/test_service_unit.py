@@ -344,6 +344,17 @@ def _fail() -> None:
     raise KlammError("not ready")
 
 
+def test_services_run_again_when_one_of_them_does_not_stop(tmp_path: Path) -> None:
+    """The others were stopped, and nothing else would start them."""
+    versions = _versions(tmp_path, "1", "2")
+    one, two = (v.path for v in versions.all())
+    versions.switch(one)
+    services = _Services(versions, starts={"1"}, reads={"1", "2"})
+    with pytest.raises(KlammError, match="not ready; went back to 1, whose services run"):
+        list(change(versions, two, replace(services.steps(), stop=_fail)))
+    assert (services.running, versions.link(CURRENT)) == ("1", one)
+
+
 def test_when_nothing_starts_both_reasons_are_said(tmp_path: Path) -> None:
     versions = _versions(tmp_path, "1", "2")
     one, two = (v.path for v in versions.all())

@@ -98,8 +98,9 @@ async def restore(
     chosen: dict[str, Topic] = {outcome.names[t.name]: t for t in state.topics if t.name in outcome.names}
     groups = _of_topics(state.groups, outcome.names) if GROUPS in wanted.parts else []
     await applying.check_groups(admin, groups)
+    there: list[targets.TargetTopic] = []
     if TOPICS in wanted.parts:
-        await _topics(
+        there = await _topics(
             admin, cluster, folder, state, chosen=chosen, wanted=wanted, outcome=outcome, progress=progress
         )
     else:
@@ -112,6 +113,10 @@ async def restore(
         len(groups),
         await applying.restore_groups(admin, groups, outcome.names, outcome.places),
     )
+    # Retention begins here, and may delete what a restore that is killed before would look for to go on.
+    outcome.refused += await _finish(admin, there)
+    if wanted.append and there:
+        await appending.forget(admin, state)
     await _rules(admin, state, wanted.parts, outcome)
     return outcome
 
@@ -119,8 +124,8 @@ async def restore(
 async def _topics(
     admin: Admin, cluster: Cluster, folder: BackupFolder, state: State, *, chosen: Mapping[str, Topic], wanted: Wanted,
     outcome: Outcome, progress: Progress,
-) -> None:  # fmt: skip
-    """Restore topics with their records."""
+) -> list[targets.TargetTopic]:  # fmt: skip
+    """Restore topics with their records, but for their configs."""
     there = await targets.look(admin, chosen, resume=wanted.resume, append=wanted.append)
     if wanted.append and wanted.resume:
         there = await appending.resumed(admin, state, there)
@@ -138,9 +143,7 @@ async def _topics(
     outcome.topics = len(there)
     outcome.records = sum(p.target.records for p in parts)
     outcome.had = sum(p.had for p in parts)
-    outcome.refused += await _finish(admin, there)
-    if wanted.append and there:
-        await appending.forget(admin, state)
+    return there
 
 
 def _needed(groups: Sequence[Group], state: State, wanted: Wanted) -> set[TopicPartition]:

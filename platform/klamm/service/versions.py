@@ -137,8 +137,8 @@ def change(versions: Versions, to: Path, steps: Steps) -> Iterator[str]:
     """
     before, previous = versions.link(CURRENT), versions.link(PREVIOUS)
     yield "stopping the services"
-    steps.stop()
     try:
+        steps.stop()
         yield f"{to.name}: reading the data"
         steps.check(to)
         versions.switch(to)
