@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.inprocess import connect, produce, serving
@@ -19,6 +20,7 @@ from klamm_broker.server import recompression
 from klamm_kafka.wire.batch import Record, decode_records, encode_batch, patch, read_header
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.hot import ProduceData
 from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -179,6 +181,53 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
         await produce(connection, "t", text(100_000))
         assert log.log_end_offset == 1
         await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(text(10_000) * 400, ErrorCode.NONE), (text(200_000) * 40, ErrorCode.MESSAGE_TOO_LARGE)],
+    ids=["much in little", "too large in the topic's codec"],
+)
+@pytest.mark.parametrize("behind", [0, 1], ids=["alone", "behind another"])
+async def test_compressed_batches_are_unpacked_off_the_loop(tmp_path, monkeypatch, value, error, behind):
+    """Also when it fails: nobody tries it again on the loop."""
+    monkeypatch.setattr(partition_log, "recompress", lambda *_: pytest.fail("on the loop"))
+    async with serving(tmp_path / "data") as server:
+        overrides = {"compression.type": "gzip", "max.message.bytes": "600000"}
+        server.broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
+        connection = await connect(server)
+        batch = encode_batch(
+            [Record(timestamp=int(time.time() * 1000), value=value)], compression=Compression.ZSTD
+        )
+        small = encode_batch(
+            [Record(timestamp=int(time.time() * 1000), value=b"x" * 200)], compression=Compression.GZIP
+        )
+        records = small * behind + batch
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=5000, topic_data=[data])
+        answer = (await connection.request(request, 11)).responses[0].partition_responses[0]
+        assert answer.error_code == error
+        assert server.broker.partition("t", 0).log.log_end_offset == (0 if error else 1 + behind)
+        await connection.close()
+
+
+def test_only_what_must_be_unpacked_or_is_large_needs_a_thread():
+    topics = {"t": SimpleNamespace(config=LogConfig(compression_type="gzip"))}
+    table = SimpleNamespace(by_name=topics, by_id={})
+
+    def wanted(*codecs, topic="t", size=1000) -> bool:
+        some = b"".join(bytes(encode_batch([Record(value=b"")], compression=codec)) for codec in codecs)
+        data = ProduceData(None, -1, 0, [(topic, [(0, None), (1, memoryview(some))])])
+        return recompression.wanted(table, data, size)
+
+    none, gzip, zstd = Compression.NONE, Compression.GZIP, Compression.ZSTD
+    assert not wanted()
+    assert not wanted(none, gzip, none)
+    assert wanted(none, none, zstd)
+    assert wanted(none, size=recompression.LARGE_BYTES + 1)
+    assert not wanted(zstd, topic="other")
+    topics["t"].config = LogConfig()
+    assert not wanted(zstd, size=recompression.LARGE_BYTES + 1)
 
 
 @pytest.mark.parametrize("version", [11, 12])

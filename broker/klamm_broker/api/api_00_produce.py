@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from klamm_base.errors import KlammError
 from klamm_broker.api.registry import Need, handles
 from klamm_broker.api.transactional_produce import NOT_ADDED, STEP, Verification, may_use, may_write
 from klamm_broker.log.errors import LogError, StorageError
@@ -31,6 +32,7 @@ from klamm_kafka.wire.hot import (
     ManyElements,
     ProduceData,
     ProduceResult,
+    Records,
     TopicKey,
     encode_produce_response,
     encode_produced,
@@ -80,8 +82,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     except ManyElements:
         _produce_later(conn, bytearray(body), version, correlation_id)
         return None
-    large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
-    if large and recompression.wanted(conn.broker.topics, data):
+    if data.acks != KEEP and recompression.wanted(conn.broker.topics, data, len(body)):
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
@@ -151,8 +152,7 @@ def _produce_later(conn: Connection, body: bytearray, version: int, correlation_
 
     def handle(found: tuple[ProduceData, Verification | None]) -> None:
         data, verification = found
-        large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
-        if large and recompression.wanted(conn.broker.topics, data):
+        if data.acks != KEEP and recompression.wanted(conn.broker.topics, data, len(body)):
             _recompress(conn, slot, data, version, correlation_id)
         else:
             _append_or_verify(conn, slot, lambda: data, version, correlation_id, verification=verification)
@@ -383,7 +383,7 @@ def append(
     broker: BrokerState,
     topic: Topic,
     index: int,
-    records: memoryview | None,
+    records: Records,
     now_ms: int,
     *,
     transaction_version: int | None = None,
@@ -404,11 +404,13 @@ def append(
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     metrics = topic.metrics
     metrics.produces += 1
-    if transaction_version is None and not mirror:
+    if transaction_version is None and not mirror and isinstance(records, memoryview):
         offset = broker.append_one(partition, records, now_ms)
         if offset is not None:
             return ProduceResult(index, 0, offset, -1, partition.log.log_start_offset)
     try:
+        if isinstance(records, KlammError):  # found while they were recompressed
+            raise records
         info = broker.append(
             partition,
             records,

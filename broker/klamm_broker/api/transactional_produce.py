@@ -111,7 +111,11 @@ class Verification:
                 if not left:
                     left = STEP
                     yield None
-                if topic is None or records is None or not 0 <= index < len(topic.partitions):
+                if (
+                    topic is None
+                    or not isinstance(records, memoryview)
+                    or not 0 <= index < len(topic.partitions)
+                ):
                     continue
                 if topic.config.mirrors:
                     continue  # the log refuses them, and no marker may come there

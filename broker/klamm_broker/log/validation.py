@@ -186,9 +186,14 @@ def _decode(data: Buffer, position: int, where: str) -> list[Record]:
         raise InvalidRecordBatch(f"{where}: {e}") from e
 
 
+def codec_of(config: LogConfig) -> Compression | None:
+    """Returns the topic's own codec; None where batches keep their producer's."""
+    return _CODECS.get(config.compression_type)
+
+
 def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
     """Decides whether the topic wants another codec than a batch has."""
-    codec = _CODECS.get(config.compression_type)
+    codec = codec_of(config)
     return codec is not None and any(h.attributes & COMPRESSION_MASK != codec for _, h in batches)
 
 
@@ -214,4 +219,12 @@ def recompress(
     return result, rewritten
 
 
-__all__ = ["HEADER_BYTES", "Batch", "Buffer", "check_record_set", "needs_recompression", "recompress"]
+__all__ = [
+    "HEADER_BYTES",
+    "Batch",
+    "Buffer",
+    "check_record_set",
+    "codec_of",
+    "needs_recompression",
+    "recompress",
+]
