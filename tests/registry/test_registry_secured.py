@@ -163,6 +163,26 @@ def test_rights_are_those_on_the_subject_that_is_meant(ask: Ask) -> None:
     assert ask(None, "GET", "/contexts/c/subjects")[0] == 401
 
 
+def test_references_tell_nothing_of_subjects_that_are_not_ones_own(ask: Ask) -> None:
+    """The words of differences have names of fields."""
+
+    def record(*names: str) -> str:
+        fields = [{"name": name, "type": "int"} for name in names]
+        return json.dumps({"type": "record", "name": "Secret", "namespace": "s", "fields": fields})
+
+    assert ask("root", "POST", "/subjects/salaries/versions", {"schema": record("salary")})[0] == 200
+    assert ask("root", "POST", "/subjects/orders-r/versions", {"schema": record()})[0] == 200
+    reference = [{"name": "s.Secret", "subject": "salaries", "version": 1}]
+    schema = {"schema": '"s.Secret"', "references": reference}
+    check = "/compatibility/subjects/orders-r/versions"
+    for path in (f"{check}?verbose=true", f"{check}/latest", "/subjects/orders-r"):
+        assert ask("reader", "POST", path, schema)[0] == 403
+    assert ask("writer", "POST", "/subjects/orders-r/versions", schema)[0] == 403
+    status, told = ask("root", "POST", f"{check}?verbose=true", schema)
+    assert status == 200
+    assert "salary" in str(told)
+
+
 def test_an_address_may_have_a_context(ask: Ask) -> None:
     """Clients get such an address, and know nothing of contexts."""
     at = "/contexts/:.staging:"

@@ -26,7 +26,9 @@ SubjectArgument = Annotated[str, typer.Argument(metavar="SUBJECT", help="A subje
 ScopeArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[SUBJECT]", help="A subject, or a context as :.NAME:. Without one: all.", show_default=False
+        metavar="[SUBJECT]",
+        help="A subject, or a context as :.NAME: (:.__GLOBAL: is all). Without one: the default context.",
+        show_default=False,
     ),
 ]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The schema's file; - is standard input.")]
@@ -248,7 +250,7 @@ def compat(
 ) -> None:
     """Show or set the compatibility level.
 
-    That of a subject, a context, or all.
+    That of a subject, of a context, or of all contexts.
     """
     with reported():
         path = f"/config/{_subject(subject)}" if subject else "/config"
@@ -271,7 +273,7 @@ def mode(
     reset: Annotated[bool, typer.Option("--reset", help="Take away its own mode.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show or set the mode of a subject, a context, or all."""
+    """Show or set the mode of a subject, a context, or all contexts."""
     with reported():
         path = f"/mode/{_subject(subject)}" if subject else "/mode"
         if set_to is not None:

@@ -46,6 +46,12 @@ def _permitted(request: web.Request, store: Store, subject: str, access: Access)
     return subject
 
 
+def _demand_references(request: web.Request, store: Store, subject: str, given: Registration) -> None:
+    """Raises Forbidden unless the caller may view all to which a schema refers: differences and their words tell of that."""
+    for each in sorted(service.referred(store, given.schema, subject)):
+        demand(request, Access.VIEW, each)
+
+
 def _viewed(request: web.Request) -> str:
     return _permitted(request, request.app[NODE].store, _subject(request), Access.VIEW)
 
@@ -150,6 +156,7 @@ async def lookup(request: web.Request) -> web.Response:
     store, subject = request.app[NODE].store, _viewed(request)
     given = _given(request, await _body(request))
     given = Registration(schema=given.schema, normalize=_normalizes(store, subject, given))
+    _demand_references(request, store, service.aliased(store, subject), given)
     found = service.lookup(store, subject, given, deleted=_flag(request, "deleted"))
     return answer(_formatted(request, found.shown(), found.schema, found.subject))
 
@@ -197,7 +204,9 @@ async def register(request: web.Request) -> web.Response:
     given = _given(request, await _body(request))
 
     def write(store: Store) -> Written:
-        return service.register(store, _permitted(request, store, subject, Access.OPERATE), given)
+        _permitted(request, store, subject, Access.OPERATE)
+        _demand_references(request, store, service.aliased(store, subject), given)
+        return service.register(store, subject, given)
 
     if given.id is None:  # most clients register what is there: no write is needed for that
         with contextlib.suppress(
@@ -444,6 +453,7 @@ def _compatible(
     store, verbose = request.app[NODE].store, _flag(request, "verbose")
     given = Registration(schema=given.schema, normalize=_normalizes(store, subject, given))
     try:
+        _demand_references(request, store, subject, given)
         why = service.incompatibilities(store, subject, given, against)
     except errors.RegistryError as e:
         if not verbose or e.code != errors.INVALID_SCHEMA:
