@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 import state
 from browser import make_connector
-from servers import Servers, Stop, choose, run, say, wait
+from servers import KLAMM, Servers, Stop, choose, run, say, wait
 
 KINDS: Final = ("broker", "registry", "connect", "lag", "console")
 ORDERS: Final = 1000
@@ -206,7 +207,7 @@ def kill(day: Day) -> None:
         except BaseException as e:
             failed.append(e)
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
     for kind in ("broker", "connect"):
         say(f"  kill -9 of the {kind}: the process {day.servers.kill(kind)} is ready in its place")
@@ -321,9 +322,18 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--no-systemd", action="store_true", help="start the servers without it")
     given = parser.parse_args(words)
     place = given.place.absolute()
-    if place.exists():
-        say(f"{place} is there: remove it, or give another --place")
+    if not KLAMM.exists():
+        say(
+            f"{sys.executable} has no klamm: run this by the python of an environment that has it (pip install '.[schemas]')"
+        )
         return 2
+    try:
+        place.mkdir(parents=True)
+    except OSError as e:
+        why = "is there" if isinstance(e, FileExistsError) else f"cannot be made ({e.strerror})"
+        say(f"{place} {why}: remove it, or give another --place")
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers must not outlive this script
     servers = None
     for found in choose(place, given.run_as, systemd=not given.no_systemd):
         if isinstance(found, str):
@@ -337,6 +347,8 @@ def main(words: Sequence[str]) -> int:
         say(f"\n{'all is as it was' if good else 'NOT all is as it was'} ({time.monotonic() - began:.0f} s)")
     except Stop as e:
         say(f"\nstopped: {e}")
+    except KeyboardInterrupt:
+        say("\nstopped by a signal")
     finally:
         servers.close()
     return 0 if good else 1

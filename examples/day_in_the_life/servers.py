@@ -135,12 +135,12 @@ class Processes:
                 [str(KLAMM), *words], stdout=subprocess.PIPE, stderr=log, text=True, stdin=subprocess.DEVNULL,
                 cwd=self._place,
             )  # fmt: skip
+        self._running[kind] = process
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready "):
             raise Stop(f"the {kind} is not ready: see {self._place / f'{kind}.log'}")
         say("  " + line.strip())
-        self._running[kind] = process
 
     def stop(self, kind: str) -> None:
         process = self._running.pop(kind)

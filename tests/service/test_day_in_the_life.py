@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +59,37 @@ def test_a_day_without_systemd(tmp_path: Path) -> None:
     _is_whole(done)
     again = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (again.returncode, "remove it" in again.stdout) == (2, True)
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_servers_too(tmp_path: Path, number: int) -> None:
+    words = [sys.executable, str(SCRIPT), "--place", str(tmp_path / "day"), "--no-systemd"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as day:
+        assert day.stdout is not None
+        ready = next(line for line in day.stdout if "ready broker=" in line)
+        day.send_signal(number)
+        said = day.stdout.read()
+    assert (day.returncode, "Traceback" in said, "stopped by a signal" in said) == (1, False, True), said
+    host, port = ready.strip().rpartition("=")[2].split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=5)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_place_that_cannot_be_and_a_python_without_klamm_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    bare = tmp_path / "python"
+    bare.symlink_to(sys.executable)
+    for python, place_, told in (
+        (Path(sys.executable), "file/day", "cannot be made (Not a directory)"),
+        (bare, "day", "has no klamm"),
+    ):
+        words = [str(python), str(SCRIPT), "--place", str(tmp_path / place_), "--no-systemd"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, told in done.stdout, done.stderr) == (2, True, "")
 
 
 @pytest.mark.parametrize(
