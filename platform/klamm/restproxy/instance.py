@@ -261,17 +261,28 @@ class Instance:
                     error, self._error = self._error, None
                     raise error
                 return
-            first = self._waiting[0]
-            if self._taken and self._taken_bytes + first.bytes > bytes_max:
+            if not self._take_waiting(bytes_max, decode):
                 return
-            try:
+
+    def _take_waiting(self, bytes_max: int, decode: Callable[[Fetched], bytes]) -> bool:
+        """Takes the records that wait here. Returns False when the answer ends: it is full, or a record cannot be decoded."""
+        waiting, taken, size = self._waiting, self._taken, self._taken_bytes
+        try:
+            while waiting:
+                first = waiting[0]
+                more = size + len(first.key or b"") + len(first.value or b"")
+                if taken and more > bytes_max:
+                    return False
                 data = decode(first)
-            except ProxyError:
-                if not self._taken:
-                    raise
-                return
-            self._taken.append((self._waiting.popleft(), data))
-            self._taken_bytes += first.bytes
+                taken.append((waiting.popleft(), data))
+                size = more
+        except ProxyError:
+            if not taken:
+                raise
+            return False
+        finally:
+            self._taken_bytes = size
+        return True
 
     def _wait(self, timeout_s: float, gone: Callable[[], bool]) -> None:
         """Waits for records, or an error, as long as their client does."""

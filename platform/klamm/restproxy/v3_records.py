@@ -117,17 +117,21 @@ async def _read(
     answers: asyncio.Queue[Sent | ProxyError | None],
 ) -> None:
     """Hands records over as they arrive; ends the queue with None, unless nobody takes answers from it any more: then it is cancelled."""
-    asked_s = time.monotonic()
     try:
-        async for item in objects(request.content.iter_any(), proxy.config.values["request.max.bytes"]):
-            if time.monotonic() - asked_s > ASK_AGAIN_S:
-                asked_s = time.monotonic()
-                if (refused := await _refused(request, topic)) is not None:
-                    await answers.put(refused)
-                    break
-            await answers.put(
-                item if isinstance(item, ProxyError) else await _handed(proxy, topic, count, item)
-            )
+        async for item in objects(_chunks(request, topic), proxy.config.values["request.max.bytes"]):
+            if isinstance(item, ProxyError):
+                await answers.put(item)
+                break
+            try:
+                handed: Sent | ProxyError = await sent(proxy, topic, count, item)
+            except ProxyError as e:
+                handed = e
+            except Exception as e:
+                log.exception("a record for topic %s", topic)
+                handed = ProxyError(500, f"{type(e).__name__} (the server's log has the details)")
+            await answers.put(handed)
+    except ProxyError as e:
+        await answers.put(e)
     except web.RequestPayloadError as e:
         await answers.put(ProxyError(400, f"Bad Request: the body is not HTTP: {e}"))
     except Exception:
@@ -136,26 +140,19 @@ async def _read(
     await answers.put(None)
 
 
-async def _refused(request: web.Request, topic: str) -> ProxyError | None:
-    """Returns why a stream ends whose caller may not write to the topic any more."""
-    if not await still_known(request):
-        return ProxyError(401, "The caller has no access any more")
-    try:
-        demand(request, Access.OPERATE, topic)
-    except Forbidden as e:
-        return ProxyError(403, str(e))
-    return None
-
-
-async def _handed(proxy: Proxy, topic: str, count: int, item: Any) -> Sent | ProxyError:
-    """Hands a record over. Whatever is wrong with it is its own answer, and the stream goes on."""
-    try:
-        return await sent(proxy, topic, count, item)
-    except ProxyError as e:
-        return e
-    except Exception as e:
-        log.exception("a record for topic %s", topic)
-        return ProxyError(500, f"{type(e).__name__} (the server's log has the details)")
+async def _chunks(request: web.Request, topic: str) -> AsyncIterator[bytes]:
+    """Yields the body as it arrives, while its caller may write to the topic. Raises ProxyError."""
+    asked_s = time.monotonic()
+    async for chunk in request.content.iter_any():
+        if time.monotonic() - asked_s > ASK_AGAIN_S:
+            asked_s = time.monotonic()
+            if not await still_known(request):
+                raise ProxyError(401, "The caller has no access any more")
+            try:
+                demand(request, Access.OPERATE, topic)
+            except Forbidden as e:
+                raise ProxyError(403, str(e)) from None
+        yield chunk
 
 
 async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[Any]:
