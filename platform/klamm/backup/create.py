@@ -24,6 +24,7 @@ from klamm.backup.former import Former, former_topics
 from klamm.backup.increment import Increment, Log, is_stale, plan
 from klamm.backup.manifest import FOLDER, Manifest, decode, encode, new_id
 from klamm.backup.moment import Moment, moment
+from klamm.backup.order import ranks
 from klamm.backup.progress import Progress
 from klamm.backup.reading import PartitionReader, Source, TopicGoneError
 from klamm.backup.selection import Selection
@@ -156,7 +157,9 @@ class _Run:
         known: dict[str, Former] = {}
         if not self._wanted.full:
             known = await asyncio.to_thread(former_topics, self._folder, ids, {t.name for t in topics})
-        asked = await moment(self._admin, _places(topics), configs, _epochs(topics, known))
+        places = _places(topics)
+        rank = await ranks(self._admin, _source(self._cluster, topics), places, configs)
+        asked = await moment(self._admin, places, configs, rank, _epochs(topics, known))
         return _Found(topics=topics, configs=configs, known=known, moment=asked, taken_ms=taken_ms)
 
     async def _same(self, topics: Sequence[AdminTopic]) -> set[str]:
@@ -199,7 +202,7 @@ class _Run:
         self, tasks: Sequence[_Task], topics: Sequence[AdminTopic], files: ChunkFiles
     ) -> dict[str, list[model.Partition]]:
         """Read partitions, several at a time. Topics that are deleted or made anew meanwhile are left out."""
-        source = Source(self._cluster, {t.name: t.id for t in topics})
+        source = _source(self._cluster, topics)
         self._progress.begin("backup", sum(max(t.log.end - t.increment.position, 0) for t in tasks))
         parts: dict[str, list[model.Partition]] = {t.name: [] for t in topics}
         gone: set[str] = set()
@@ -240,6 +243,10 @@ class _Run:
         return model.Partition(
             number=task.number, start=min(start, end), end=end, epoch=epoch, chunks=tuple(kept)
         )
+
+
+def _source(cluster: Cluster, topics: Sequence[AdminTopic]) -> Source:
+    return Source(cluster, {t.name: t.id for t in topics})
 
 
 def _places(topics: Sequence[AdminTopic]) -> list[TopicPartition]:

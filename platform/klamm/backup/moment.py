@@ -28,8 +28,6 @@ from klamm.backup.model import Group
 from klamm_kafka.client import UnsupportedApi
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
-SCHEMAS: Final = "_schemas"
-"""Both registries, ours and Confluent's, call it so unless told otherwise."""
 DECIDED: Final = "PrepareCommit"
 """The state of a transaction whose commit is decided and not yet written to all its partitions."""
 DECIDED_S: Final = 10.0
@@ -47,13 +45,16 @@ class Moment:
 
 
 async def moment(
-    admin: Admin, places: Sequence[TopicPartition], configs: Mapping[str, Configs], epochs: Mapping[TopicPartition, int]
+    admin: Admin, places: Sequence[TopicPartition], configs: Mapping[str, Configs], rank: Mapping[str, int],
+    epochs: Mapping[TopicPartition, int],
 ) -> Moment:  # fmt: skip
-    """Return the moment of these partitions. `epochs`: leader epochs whose ends tell whether a log was cut. Raises AdminError."""
+    """Return the moment of these partitions. `rank`: the order of topics; `epochs`: leader epochs whose ends tell whether a log was cut.
+
+    Raises AdminError.
+    """
     groups = await cluster_state.groups(admin, set(places))
     said = await _decided(admin) if groups else []
     ends: dict[TopicPartition, int] = {}
-    rank = {name: _rank(name, found) for name, found in configs.items()}
     for _, row in groupby(sorted(places, key=lambda tp: rank[tp.topic]), key=lambda tp: rank[tp.topic]):
         ends |= await _ends(admin, list(row), said)
     starts = await known_offsets(admin, places, EARLIEST)
@@ -67,13 +68,6 @@ async def moment(
         for tp in places
     }
     return Moment(groups=_up_to(groups, logs), logs=logs, said=tuple(said))
-
-
-def _rank(topic: str, configs: Configs) -> int:
-    """Return when a topic's ends are asked for. Connect's and MirrorMaker's offsets are known by their names alone."""
-    if topic == SCHEMAS:
-        return 2
-    return 0 if "offsets" in topic and is_compacted(configs.effective) else 1
 
 
 async def _decided(admin: Admin) -> list[str]:

@@ -86,7 +86,9 @@ class Source:
 class PartitionReader:
     """A reader of committed batches. `position` jumps when retention deletes what was still to be read."""
 
-    def __init__(self, source: Source, topic: str, partition: int, *, position: int, end: int) -> None:
+    def __init__(
+        self, source: Source, topic: str, partition: int, *, position: int, end: int, fetch_bytes: int = FETCH_BYTES
+    ) -> None:  # fmt: skip
         self.position = position
         self.end = end
         self.purged = -1
@@ -95,6 +97,7 @@ class PartitionReader:
         self._source = source
         self._topic = topic
         self._partition = partition
+        self._fetch_bytes = fetch_bytes
 
     async def read(self) -> AsyncGenerator[Selected, None]:
         """Yield what answers hold, also where they hold nothing to keep. Raises BackupError, TopicGoneError."""
@@ -135,10 +138,10 @@ class PartitionReader:
     async def _fetch(self) -> PartitionData | None:
         """Return an answer; None where the position is no more in the log."""
         asked = FetchPartition(
-            partition=self._partition, fetch_offset=self.position, partition_max_bytes=FETCH_BYTES
+            partition=self._partition, fetch_offset=self.position, partition_max_bytes=self._fetch_bytes
         )
         request = FetchRequest(
-            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=COMMITTED,
+            max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=self._fetch_bytes, isolation_level=COMMITTED,
             topics=[FetchTopic(topic=self._topic, partitions=[asked])],
         )  # fmt: skip
         answer = await self._source.ask_leader(self._topic, self._partition, request, NAMES_UP_TO)
