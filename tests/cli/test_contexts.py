@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.klamm import KLAMM
 from typer.testing import CliRunner
 
 from klamm.cli import cluster as clusters
@@ -247,3 +249,15 @@ def test_the_environment_goes_before_a_context_that_was_not_named(config, ran, m
     assert "context 'rest' has no bootstrap server" in klamm(
         "--context", "rest", "kafka-topics", "--list", code=1
     )
+
+
+@pytest.mark.usefixtures("processes")
+def test_contexts_that_are_added_at_once_are_all_kept(config):
+    adding = [
+        subprocess.Popen(
+            [str(KLAMM), "context", "add", f"c{n}", "-b", f"h{n}:9092"], stdout=subprocess.DEVNULL
+        )
+        for n in range(8)
+    ]
+    assert [process.wait(60) for process in adding] == [0] * 8
+    assert sorted(load().by_name) == [f"c{n}" for n in range(8)]

@@ -94,7 +94,7 @@ def add(
     if places.rest_user and places.rest_token:
         raise typer.BadParameter("give --rest-user or --rest-token, not both", param_hint="--rest-token")
     with reported():
-        from klamm.cli.saved_contexts import load
+        from klamm.cli.saved_contexts import changing
 
         given = {
             "bootstrap_server": _address(bootstrap_server),
@@ -102,19 +102,19 @@ def add(
             **places.settings(),
         }
         settings = {k: v for k, v in given.items() if v is not None}
-        contexts = load()
         _check(settings, properties)
-        if properties:
-            settings["command_config"] = str(contexts.own_file(name))
-        contexts.add(name, settings, replace=replace)
-        if properties:
-            _write(contexts.own_file(name), properties)
-        else:
-            contexts.own_file(name).unlink(missing_ok=True)
-        if use:
-            contexts.current = name
-        contexts.save()
-        typer.echo(f"added context {name}" + ("" if use else f"; `klamm context use {name}` chooses it"))
+        with changing() as contexts:
+            if properties:
+                settings["command_config"] = str(contexts.own_file(name))
+            contexts.add(name, settings, replace=replace)
+            if properties:
+                _write(contexts.own_file(name), properties)
+            else:
+                contexts.own_file(name).unlink(missing_ok=True)
+            if use:
+                contexts.current = name
+            contexts.save()
+            typer.echo(f"added context {name}" + ("" if use else f"; `klamm context use {name}` chooses it"))
 
 
 def _address(value: str | None) -> str | None:
@@ -194,13 +194,13 @@ def use(
     if (name is None) is not none:
         raise typer.BadParameter("give a name, or --none")
     with reported():
-        from klamm.cli.saved_contexts import load
+        from klamm.cli.saved_contexts import changing
 
-        contexts = load()
-        if name is not None:
-            contexts.get(name)
-        contexts.current = name
-        contexts.save()
+        with changing() as contexts:
+            if name is not None:
+                contexts.get(name)
+            contexts.current = name
+            contexts.save()
         typer.echo("using no context" if name is None else f"using {name}")
 
 
@@ -278,21 +278,22 @@ def _hidden(key: str, value: str) -> str:
 def remove(names: Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=_names)]) -> None:
     """Remove contexts, with the properties that were given for them."""
     with reported():
-        from klamm.cli.saved_contexts import load
+        from klamm.cli.saved_contexts import changing
 
-        contexts = load()
-        for name in names:
-            contexts.get(name)
-        for name in dict.fromkeys(names):
-            contexts.remove(name)
-            typer.echo(f"removed context {name}")
+        with changing() as contexts:
+            for name in names:
+                contexts.get(name)
+            for name in dict.fromkeys(names):
+                contexts.remove(name)
+                typer.echo(f"removed context {name}")
 
 
 @app.command()
 def rename(name: Name, to: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]) -> None:
     """Give a context another name."""
     with reported():
-        from klamm.cli.saved_contexts import load
+        from klamm.cli.saved_contexts import changing
 
-        load().rename(name, to)
+        with changing() as contexts:
+            contexts.rename(name, to)
         typer.echo(f"renamed context {name} to {to}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -130,6 +131,26 @@ def load(path: Path | None = None) -> Contexts:
             f"{path}: other users may read it, and it holds credentials (mode {mode & 0o777:o}); `chmod 600` it"
         )
     return found
+
+
+@contextmanager
+def changing() -> Iterator[Contexts]:
+    """Yield the user's contexts, which no other command changes meanwhile. Raises KlammError."""
+    import fcntl
+
+    from klamm_base.files import make_private_folder
+
+    place = folder()
+    try:
+        make_private_folder(place)
+        lock = os.open(place, os.O_RDONLY)
+    except OSError as e:
+        raise KlammError(f"cannot write {place}: {e.strerror or e}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield load()
+    finally:
+        os.close(lock)
 
 
 def parse(text: str, path: Path) -> Contexts:
