@@ -191,7 +191,11 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
 @pytest.mark.parametrize("behind", [0, 1], ids=["alone", "behind another"])
 async def test_compressed_batches_are_unpacked_off_the_loop(tmp_path, monkeypatch, value, error, behind):
     """Also when it fails: nobody tries it again on the loop."""
-    monkeypatch.setattr(partition_log, "recompress", lambda *_: pytest.fail("on the loop"))
+
+    def on_the_loop(*_: object) -> None:
+        raise AssertionError("on the loop")  # the broker closes the connection
+
+    monkeypatch.setattr(partition_log, "recompress", on_the_loop)
     async with serving(tmp_path / "data") as server:
         overrides = {"compression.type": "gzip", "max.message.bytes": "600000"}
         server.broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
