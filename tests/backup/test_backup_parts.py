@@ -298,6 +298,35 @@ def test_connectors_go_there_and_back_with_translated_offsets_of_sinks():
     assert asked[0][2] == {"name": "file", "config": {"name": "file"}, "initial_state": "STOPPED"}
 
 
+def test_connectors_of_a_killed_restore_are_gone_on_with():
+    """One is stopped and may lack its offsets, one runs, one is somebody else's, and one is not there."""
+    there = {"half": ("STOPPED", "half"), "done": ("RUNNING", "done"), "other": ("STOPPED", "of another")}
+    asked: list[tuple[str, str]] = []
+
+    def worker(method: str, path: str, body: dict[str, str]) -> object:
+        name = path.split("/")[2] if path != "/connectors" else body["name"]
+        if method == "GET":
+            if name not in there:
+                raise KlammError("not here")
+            state, own = there[name]
+            return {"name": own} if path.endswith("config") else {"connector": {"state": state}}
+        asked.append((method, path if path != "/connectors" else name))
+        if method == "POST" and name in there:
+            raise KlammError(f"Connector {name} already exists")
+        return None
+
+    wanted = [
+        Connector(name=name, config={"name": name}, state="RUNNING", offsets=(FILE,))
+        for name in ("half", "done", "other", "new")
+    ]
+    found = restore_connectors(worker, wanted, {"t": "t"}, {}, pytest.fail, resume=True)
+    assert found == (3, ["connector other: Connector other already exists"])
+    assert asked == [
+        ("PATCH", "/connectors/half/offsets"), ("PUT", "/connectors/half/resume"), ("POST", "other"), ("POST", "new"),
+        ("PATCH", "/connectors/new/offsets"), ("PUT", "/connectors/new/resume"),
+    ]  # fmt: skip
+
+
 def test_a_connector_whose_worker_tells_no_offsets_is_made_without():
     asked: list[str] = []
     made, refused = restore_connectors(

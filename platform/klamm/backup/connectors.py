@@ -44,19 +44,29 @@ def _connector(call: Call, name: str, told: Mapping[str, Any], say: Callable[[st
 
 def restore_connectors(
     call: Call, connectors: Sequence[Connector], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets],
-    say: Callable[[str], None],
+    say: Callable[[str], None], *, resume: bool = False,
 ) -> tuple[int, list[str]]:  # fmt: skip
     """Make connectors, set their offsets, and let those run that ran. Sinks' offsets are translated as groups' are.
 
     With topics of other names all stay stopped, because configurations name the old ones, or make them of a prefix. So does one whose worker
-    hid a value. Returns how many were made, and sentences on what was refused.
+    hid a value. With `resume`, connectors of the same configuration are those of a killed restore: stopped ones go on, others are done.
+    Returns how many were made, and sentences on what was refused.
     """
     made, refused = 0, []
     renamed = any(old != new for old, new in names.items())
     for connector in connectors:
         hidden = sorted(key for key, value in connector.config.items() if HIDDEN in value)
         try:
-            _restore(call, connector, names, places, stopped=renamed or bool(hidden))
+            there = _state_of(call, connector) if resume else None
+            if there in (None, STOPPED):
+                _restore(
+                    call,
+                    connector,
+                    names,
+                    places,
+                    stopped=renamed or bool(hidden),
+                    is_there=there is not None,
+                )
             made += 1
         except KlammError as e:
             refused.append(f"connector {connector.name}: {e}")
@@ -73,17 +83,29 @@ def restore_connectors(
 
 
 def _restore(
-    call: Call, connector: Connector, names: Mapping[str, str], places: Mapping[TopicPartition, Offsets], *, stopped: bool
+    call: Call, connector: Connector, names: Mapping[str, str], places: Mapping[TopicPartition, Offsets], *,
+    stopped: bool, is_there: bool,
 ) -> None:  # fmt: skip
     path = f"/connectors/{quote(connector.name, safe='')}"
     body = {"name": connector.name, "config": dict(connector.config), "initial_state": STOPPED}
-    call("POST", "/connectors", body)
+    if not is_there:
+        call("POST", "/connectors", body)
     rows = [row for given in connector.offsets or () if (row := translated(given, names, places)) is not None]
     if rows:
         _patiently(lambda: call("PATCH", f"{path}/offsets", {"offsets": rows}))
     if stopped or connector.state == STOPPED:
         return
     call("PUT", f"{path}/pause" if connector.state == "PAUSED" else f"{path}/resume", None)
+
+
+def _state_of(call: Call, connector: Connector) -> str | None:
+    """Return the state of a connector with this name and configuration; None where there is none, or another."""
+    path = f"/connectors/{quote(connector.name, safe='')}"
+    try:
+        same = call("GET", f"{path}/config", None) == dict(connector.config)
+        return str(call("GET", f"{path}/status", None)["connector"]["state"]) if same else None
+    except KlammError:  # it is not there, or making it tells why not
+        return None
 
 
 def sink_place(row: Mapping[str, Any]) -> TopicPartition | None:

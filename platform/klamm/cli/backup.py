@@ -375,16 +375,18 @@ def restore(
                     lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
                 )
             if rest is not None:
-                _restore_connectors(login.at(rest).call, state.connectors, outcome)
+                _restore_connectors(login.at(rest).call, state.connectors, outcome, resume=resume)
         _print_outcome(outcome)
 
 
-def _restore_connectors(call: Call, connectors: Sequence[Connector], outcome: Outcome) -> None:
+def _restore_connectors(
+    call: Call, connectors: Sequence[Connector], outcome: Outcome, *, resume: bool
+) -> None:
     from klamm.backup.connectors import restore_connectors
 
     outcome.connectors, refused = restore_connectors(
-        call, connectors, outcome.names, outcome.places, lambda text: typer.echo(f"klamm: {text}", err=True)
-    )
+        call, connectors, outcome.names, outcome.places, lambda text: typer.echo(f"klamm: {text}", err=True), resume=resume
+    )  # fmt: skip
     outcome.refused += refused
 
 
