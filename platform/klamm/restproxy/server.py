@@ -35,6 +35,8 @@ from klamm_plugins.converters.registry import URL, RegistryClient
 log = logging.getLogger(__name__)
 
 _LIMITED: Final = ("/v3", "/topics", "/consumers")
+SAY_AFTER_S: Final = 3.0
+"""The time without an answer of brokers after which the log tells of it."""
 _OF_CLUSTER: Final = "/v3/clusters/"
 
 
@@ -80,11 +82,20 @@ class RestProxy:
             raise ConfigError(f"the producer's settings cannot be used: {e.args[0].str()}") from None
         self._proxy.instances.start()
         self._started = True
-        async with self._proxy.admin() as admin:
-            self._proxy.cluster_id = (await describe_cluster(admin)).id
+        await self._reach()
         bound = self.http.printed
         self.url = str(replace(bound, host=self._config.values["host.name"] or bound.host))
         await self.http.serve(self._app())
+
+    async def _reach(self) -> None:
+        """Learns the cluster's id. Says that it waits when no broker answers soon. Raises KlammError."""
+        loop, brokers = asyncio.get_running_loop(), self._config.bootstrap
+        note = loop.call_later(SAY_AFTER_S, log.warning, "waiting for the brokers at %s", brokers)
+        try:
+            async with self._proxy.admin() as admin:
+                self._proxy.cluster_id = (await describe_cluster(admin)).id
+        finally:
+            note.cancel()
 
     async def wait(self) -> None:
         """Never returns: clusters come and go, and librdkafka connects again."""
