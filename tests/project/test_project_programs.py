@@ -41,6 +41,7 @@ ALLOWED: Final = {
     "tests/support/prometheus.py": {"prometheus"},  # looked for first
     "tests/support/needs.py": {"docker"},  # its absence is why tests are skipped
     "tests/support/running/changed.py": {"git"},  # looked for first
+    "tests/cli/test_cli_commands.py": {"sh"},  # closes a standard stream
     "tests/compose/test_compose_files.py": {"sh"},  # the container's own script
     "tests/connect/test_standalone_worker.py": {"java"},  # looked for first
     "tests/connectors/test_tutorial.py": {"bash"},  # the tutorial is for bash, which Debian always has
