@@ -247,7 +247,7 @@ def _print_letters(found: list[Letter], output: Output, *, values: bool, trace: 
 
 
 def _row(letter: Letter, *, values: bool, trace: bool) -> dict[str, Any]:
-    from klamm.cli.record_lines import json_value
+    from klamm.records.formats import json_value
 
     when = letter.timestamp
     row: dict[str, Any] = {

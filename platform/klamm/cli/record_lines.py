@@ -12,6 +12,7 @@ import typer
 
 from klamm.cli.consume_options import Record
 from klamm.cli.output import Format
+from klamm.records.formats import json_value
 
 DEFAULT_FORMAT: Final = "%v\\n"
 Piece = Callable[[Any], bytes]
@@ -52,18 +53,6 @@ def lines(output: Format | None, pattern: str) -> tuple[bytes, Piece]:
 def _or_null(data: bytes | None) -> bytes:
     """Return the bytes unchanged, so that a pipe gets what the topic holds; `null` for a tombstone."""
     return b"null" if data is None else data
-
-
-def json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Return text; bytes that are not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        import base64
-
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def formatter(pattern: str) -> Piece:

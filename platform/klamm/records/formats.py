@@ -116,6 +116,16 @@ def as_bytes(value: Any) -> bytes:
             return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def json_value(data: bytes | None) -> str | dict[str, str] | None:
+    """Return text; bytes that are not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
 def encode(name: str, text: bytes) -> bytes:
     """Return the topic's bytes of what was typed, for a format without schemas. Raises ValueError."""
     match name:

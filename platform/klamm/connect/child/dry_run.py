@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from klamm.connect.child.plugins import Converters, connector_class, converters
 from klamm.connect.child.transform_chain import TransformChain, make_chain
+from klamm.records.formats import json_value
 from klamm_plugins.connector import SourceConnector
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.discovery import PluginManager
@@ -190,7 +191,7 @@ class _DryRun:
             stage = HEADER
             convert = self._converters.header.from_connect_header
             headers = [
-                {"name": h.name, "value": _text(convert(record.topic, h.name, h.schema, h.value))}
+                {"name": h.name, "value": json_value(convert(record.topic, h.name, h.schema, h.value))}
                 for h in record.headers
             ]
         except Exception as e:
@@ -202,8 +203,8 @@ class _DryRun:
             "topic": record.topic,
             "partition": record.partition,
             "timestamp": record.timestamp,
-            "key": _text(key),
-            "value": _text(value),
+            "key": json_value(key),
+            "value": json_value(value),
             "key_schema": None,
             "value_schema": None,
             "headers": headers,
@@ -268,15 +269,6 @@ def _bytes(data: Any) -> bytes | None:
             except binascii.Error as e:
                 raise DataError(f"not base64: {e}") from None
     return json.dumps(data, ensure_ascii=False).encode()
-
-
-def _text(data: bytes | None) -> Any:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _words(error: BaseException) -> str:
