@@ -131,6 +131,8 @@ def test_lines_become_records_by_a_template():
     assert lines("100%% %v", b"100% x") == [Record(None, b"x", [])]
     row = b'{"key": null, "value": {"a": 1}, "headers": [["h", {"base64": "/w=="}]]}'
     assert lines("json", row) == [Record(None, b'{"a": 1}', [("h", b"\xff")])]
+    assert lines("json", b'{"value": "v", "partition": 1, "timestamp": 5}') == [Record(None, b"v", [], 1, 5)]
+    assert lines("json", b'{"value": "v", "timestamp": -1}') == [Record(None, b"v", [])]
 
 
 @pytest.mark.parametrize("pattern", ["%k%v", "%x", "%v %v"])
@@ -148,6 +150,8 @@ def test_templates_that_make_no_sense(pattern):
         ("%p %v", b"a v", "invalid literal"),
         ("json", b"[]", "must be like"),
         ("json", b'{"value": 1, "headers": 3}', "headers must be like"),
+        ("json", b'{"value": 1, "partition": "0"}', 'partition is "0", not a whole number from -1'),
+        ("json", b'{"value": 1, "timestamp": true}', "timestamp is true, not a whole number from -1"),
     ],
 )
 def test_lines_that_do_not_fit_are_named(pattern, line, said):
@@ -224,12 +228,35 @@ def test_formats_without_schemas(broker):
 
 
 def test_a_dump_is_written_again(broker):
-    topics = [new_topic(broker, 1) for _ in range(2)]
-    produce(broker, topics[0], "k:v\n", "-f", "%k:%v", "-H", "a=b")
+    topics = [new_topic(broker, 3) for _ in range(2)]
+    rows = "k;2;1700000000000;a=b;v\nk;0;1700000000001;;w\n"
+    produce(broker, topics[0], rows, "-f", "%k;%p;%d;%h;%v")
+    produce(broker, topics[0], "", "--tombstone", "-k", "k", "-p", "1")
     dump = consume(broker, topics[0], "--from-beginning", "-o", "json")
     produce(broker, topics[1], dump, "-f", "json")
-    again = json.loads(consume(broker, topics[1], "--from-beginning", "-o", "json"))
-    assert (again["key"], again["value"], again["headers"]) == ("k", "v", [["a", "b"]])
+    assert records(consume(broker, topics[1], "--from-beginning", "-o", "json")) == records(dump)
+
+
+def records(dump):
+    """Returns a dump's records without their topic, in an order of their own."""
+    rows = [json.loads(line) for line in dump.splitlines()]
+    return sorted((json.dumps(row | {"topic": None}) for row in rows), key=str)
+
+
+def test_a_dump_is_written_to_other_partitions_now(broker):
+    topic, by_key = new_topic(broker, 1), new_topic(broker, 3)
+    dump = '{"key": "k", "value": "v", "partition": 2, "timestamp": 1700000000000}\n'
+    said = produce(broker, topic, dump, "-f", "json", code=1)
+    assert said.endswith("Local: Unknown partition; -p -1 chooses partitions by the key\n")
+    produce(broker, topic, dump, "-f", "json", "-p", "0", "--now")
+    shown = ("--from-beginning", "-o", "json")
+    (row,) = map(json.loads, consume(broker, topic, *shown).splitlines())
+    assert row["partition"] == 0
+    assert row["timestamp"] > 1_790_000_000_000
+    produce(broker, by_key, dump, "-f", "json", "-p", "-1")
+    produce(broker, by_key, "v\n", "-k", "k")
+    first, second = map(json.loads, consume(broker, by_key, *shown).splitlines())
+    assert (first["partition"], first["timestamp"]) == (second["partition"], 1700000000000)
 
 
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": ["null", "string"], "default": None}]}  # fmt: skip

@@ -38,8 +38,9 @@ def produce(
         list[str] | None, typer.Option("--header", "-H", metavar="KEY=VALUE", help="Header of every record.")
     ] = None,
     partition: Annotated[
-        int, typer.Option("--partition", "-p", help="-1: chosen by the key as Java does.")
-    ] = -1,
+        int | None,
+        typer.Option("--partition", "-p", help="Default: the line's, or -1: by the key as Java does."),
+    ] = None,
     compression: Annotated[
         str, typer.Option("--compression-codec", "-z", help="none, gzip, snappy, lz4 or zstd.")
     ] = "none",
@@ -148,7 +149,7 @@ def _send(
     topic: str,
     records: Iterator[Record],
     headers: list[tuple[str, str | bytes | None]],
-    partition: int,
+    partition: int | None,
     interrupts: Interrupts,
 ) -> int:
     """Send all; the number acknowledged. Whatever ends it, what was taken in is waited for and counted."""
@@ -162,7 +163,7 @@ def _send(
         if error is None:
             acknowledged += 1
         else:
-            problems.append(str(kafka_error(error, "a record failed")))
+            problems.append(_problem(error, "a record failed"))
 
     try:
         for record in records:
@@ -170,11 +171,11 @@ def _send(
                 break
             interrupts.check()
             mine = [*headers, *record.headers]
-            at = partition if record.partition is None else record.partition
-            when = {} if record.timestamp is None else {"timestamp": record.timestamp}
-            _enqueue(producer, topic, record.value, record.key, at, delivered, headers=mine, **when)
+            at = record.partition if partition is None else partition
+            when = record.timestamp
+            _enqueue(producer, topic, record.value, record.key, at, delivered, timestamp=when, headers=mine)
     except KafkaException as e:
-        problems.append(str(kafka_error(e, "a record was refused")))
+        problems.append(_problem(e.args[0], "a record was refused"))
     except KlammError as e:
         problems.append(str(e))
         code = e.code if isinstance(e, Interrupted) else EXIT_FAILED
@@ -185,6 +186,14 @@ def _send(
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         fail(f"{counted(acknowledged, 'record')} acknowledged, then {problems[0]}{more}", code)
     return acknowledged
+
+
+def _problem(error: Any, doing: str) -> str:
+    from confluent_kafka import KafkaError
+
+    said = str(kafka_error(error, doing))
+    unknown = error.code() == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - its public name
+    return f"{said}; -p -1 chooses partitions by the key" if unknown else said
 
 
 def _enqueue(producer: Any, *args: Any, **rest: Any) -> None:

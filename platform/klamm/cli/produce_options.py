@@ -17,14 +17,15 @@ _FORMATS = "raw, string, json, hex, base64, short, int, long, float, double; wit
 
 
 class Record(NamedTuple):
-    """A record to be written; a partition of None is chosen by the key."""
+    """A record to be written."""
 
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    partition: int | None = None
-    timestamp: int | None = None
-    """Milliseconds since 1970; None: now."""
+    partition: int = -1
+    """-1: chosen by the key."""
+    timestamp: int = 0
+    """Milliseconds since 1970; 0: now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +38,12 @@ class Encoding(Registry):
             "--format",
             "-f",
             help="How a line is read, such as '%k:%v': %k key, %v value, %h headers as a=1,b=2, %p partition, %d timestamp in ms,"
-            " %% a percent sign; \\\\t a tab. Or json: what `klamm consume -o json` prints.",
+            " %% a percent sign; \\\\t a tab. Or json: what `klamm consume -o json` prints, with its partitions and times.",
         ),
     ] = None
+    now: Annotated[
+        bool, typer.Option("--now", help="Give records the present time, not that of their lines.")
+    ] = False
     key_format: Annotated[str, typer.Option("--key-format", help=f"{_FORMATS}.")] = "raw"
     value_format: Annotated[str, typer.Option("--value-format", help="The same for values.")] = "raw"
     key_schema: Annotated[
@@ -54,7 +58,9 @@ class Encoding(Registry):
         return None if self.format_ is None else parse_template(self.format_)
 
     def encoded(self, records: Iterator[Record], topic: str) -> Iterator[Record]:
-        """Yield records with keys and values in their formats. Raises ConfigError, KlammError."""
+        """Yield records with keys and values in their formats, and their times. Raises ConfigError, KlammError."""
+        if self.now:
+            records = (r._replace(timestamp=0) for r in records)
         if self.key_format == self.value_format == "raw":
             return records
         key = self._encoder(self.key_format, "--key-format", f"{topic}-key", self.key_schema)
@@ -159,8 +165,8 @@ def _split(template: Template, line: bytes) -> Record:
         key=parts.get("k"),
         value=parts.get("v", b"" if template.places else line),
         headers=_headers(parts.get("h", b"")),
-        partition=None if partition is None else int(partition),
-        timestamp=None if timestamp is None else _time(timestamp),
+        partition=-1 if partition is None else int(partition),
+        timestamp=0 if timestamp is None else _time(timestamp),
     )
 
 
@@ -179,7 +185,7 @@ def _headers(text: bytes) -> list[tuple[str, bytes | None]]:
 
 
 def _from_json(line: bytes) -> Record:
-    """Return the record of a line as `klamm consume -o json` prints it; its offset and time are not used."""
+    """Return the record of a line as `klamm consume -o json` prints it; its topic and offset are not used."""
     found = json.loads(line)
     if not isinstance(found, dict) or "value" not in found:
         raise ValueError('must be like {"key": "k", "value": "v", "headers": [["name", "v"]]}')
@@ -191,7 +197,19 @@ def _from_json(line: bytes) -> Record:
         key=_data(found.get("key")),
         value=_data(found["value"]),
         headers=[(name, _data(value)) for name, value in headers],
+        partition=_number(found, "partition", 2**31),
+        timestamp=max(_number(found, "timestamp", 2**63), 0),  # -1: the record had none
     )
+
+
+def _number(found: dict[str, Any], name: str, below: int) -> int:
+    """Return a member that is a whole number, -1 for one that is not there. Raises ValueError."""
+    number = found.get(name)
+    if number is None:
+        return -1
+    if type(number) is not int or not -1 <= number < below:
+        raise ValueError(f"{name} is {json.dumps(number)}, not a whole number from -1 to {below - 1}")
+    return number
 
 
 def _data(value: Any) -> bytes | None:
