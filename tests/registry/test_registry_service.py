@@ -145,6 +145,46 @@ def test_a_softly_deleted_version_that_is_referred_to_stays(registry: Registry) 
     assert registry.do(deletion.delete_subject, "inner", permanent=True) == [1]
 
 
+def test_a_reference_to_the_newest_version_means_that_one_for_ever(registry: Registry) -> None:
+    """As in Confluent's registry: -1 becomes a number when the schema is registered or looked up."""
+    registry.do(service.put_config, None, {"compatibility": "NONE"})
+    registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.E"}]})
+    newest = Reference(name="x.E", subject="inner", version=-1)
+    given = Registration(schema=Schema(kind="AVRO", text=text, references=(newest,)))
+    assert registry.register("outer", text, references=[newest]) == 2
+    assert registry.register("outer", text, references=[newest]) == 2
+    assert service.referred(registry.store, given.schema, "outer") == {"inner"}
+    registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A", "B"]}))
+    assert code(service.lookup, registry.store, "outer", given, deleted=False) == 40403
+    assert registry.register("outer", text, references=[newest]) == 4
+    assert service.lookup(registry.store, "outer", given, deleted=False).version == 2
+    shown = [v.schema.references[0].version for v in service.versions_of(registry.replayed(), "outer")]
+    assert shown == [1, 2]
+    registry.do(deletion.delete_subject, "outer", permanent=False)
+    registry.do(deletion.delete_version, "inner", "2", permanent=False)
+    assert registry.register("other", text, references=[newest]) == 2, "what is deleted is not the newest"
+    registry.do(deletion.delete_subject, "other", permanent=False)
+    registry.do(deletion.delete_subject, "inner", permanent=False)
+    assert code(registry.register, "third", text, references=[newest]) == 42201
+
+
+def test_softly_deleted_versions_may_be_listed_as_negative_numbers(registry: Registry) -> None:
+    """As in Confluent's registry, which asks for a version that is not deleted, unless deleted=true."""
+    registry.do(service.put_config, "a", {"compatibility": "NONE"})
+    for kind in ("int", "long", "string"):
+        registry.register("a", f'"{kind}"')
+    registry.do(deletion.delete_version, "a", "2", permanent=False)
+    store = registry.store
+    assert service.numbers_of(store, "a") == [1, 3]
+    assert service.numbers_of(store, "a", only=True) == [2]
+    assert service.numbers_of(store, "a", negative=True) == [1, -2, 3]
+    assert service.numbers_of(store, "a", only=True, negative=True) == [1, -2, 3]
+    registry.do(deletion.delete_subject, "a", permanent=False)
+    assert code(service.numbers_of, store, "a", negative=True) == 40401
+    assert service.numbers_of(store, "a", deleted=True, negative=True) == [-1, -2, -3]
+
+
 def test_protobuf_and_json_refer_to_others(registry: Registry) -> None:
     registry.register("common", 'syntax = "proto3"; package c; message C { int32 i = 1; }', "PROTOBUF")
     main = 'syntax = "proto3"; package m; import "common.proto"; message M { c.C c = 1; }'

@@ -43,7 +43,7 @@ ReferenceOption = Annotated[
     typer.Option(
         "--reference",
         metavar="NAME:SUBJECT:VERSION",
-        help="A schema that this one refers to; may be given several times.",
+        help="A schema that this one refers to; may be given several times. The version may be latest.",
     ),
 ]
 NormalizeOption = Annotated[
@@ -106,9 +106,9 @@ def _body(file: str, kind: str | None, references: list[str] | None) -> dict[str
 def _reference(word: str) -> dict[str, Any]:
     rest, _, version = word.rpartition(":")
     name, colon, subject = rest.partition(":")
-    if not colon or not version.isdecimal():
+    if not colon or not (version.isdecimal() or version == "latest"):
         raise ConfigError(f"--reference {word}: write NAME:SUBJECT:VERSION")
-    return {"name": name, "subject": subject, "version": int(version)}
+    return {"name": name, "subject": subject, "version": -1 if version == "latest" else int(version)}
 
 
 def _row(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,11 @@ CHECK: Final = "/compatibility/subjects/{subject}/versions"
 
 DELETED: Final = Query(name="deleted", about="true: also what is softly deleted.", values=BOOLEAN)
 DELETED_ONLY: Final = Query(name="deletedOnly", about="true: only what is softly deleted.", values=BOOLEAN)
+NEGATIVE: Final = Query(
+    name="deletedAsNegative",
+    about="true: all versions, with negative numbers those that are softly deleted.",
+    values=BOOLEAN,
+)
 PERMANENT: Final = Query(name="permanent", about="true: for good, after a soft deletion.", values=BOOLEAN)
 NORMALIZE: Final = Query(
     name="normalize", about="true: differences of form make no other schema.", values=BOOLEAN
@@ -88,7 +93,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _row("POST", SUBJECT, h.lookup, VIEW, shapes.VersionShown, 422, query=(DELETED, NORMALIZE, FORMAT), body=GIVEN),
     _row("DELETE", SUBJECT, h.delete_subject, ADMINISTER, list[int], 422, query=(PERMANENT,)),
     _row("GET", SUBJECT + "/metadata", h.get_latest_with, VIEW, shapes.VersionShown, query=(KEY, VALUE, DELETED, FORMAT)),
-    _row("GET", SUBJECT + "/versions", h.list_versions, VIEW, list[int], query=(DELETED, DELETED_ONLY, *PAGE)),
+    _row("GET", SUBJECT + "/versions", h.list_versions, VIEW, list[int], query=(DELETED, DELETED_ONLY, NEGATIVE, *PAGE)),
     _row("POST", SUBJECT + "/versions", h.register, OPERATE, shapes.Registered, 409, 422, query=(NORMALIZE,), body=GIVEN),
     _row("GET", VERSION, h.get_version, VIEW, shapes.VersionShown, 422, query=(DELETED, FORMAT)),
     _row("DELETE", VERSION, h.delete_version, ADMINISTER, int, 422, query=(PERMANENT,)),

@@ -191,11 +191,9 @@ async def delete_subject(request: web.Request) -> web.Response:
 
 async def list_versions(request: web.Request) -> web.Response:
     """List the versions of a subject."""
-    only = _flag(request, "deletedOnly")
-    found = service.versions_of(
-        request.app[NODE].store, _viewed(request), deleted=only or _flag(request, "deleted")
-    )
-    return answer(_page(request, [v.version for v in found if v.deleted or not only]))
+    given = {"deleted": "deleted", "only": "deletedOnly", "negative": "deletedAsNegative"}
+    flags = {name: _flag(request, word) for name, word in given.items()}
+    return answer(_page(request, service.numbers_of(request.app[NODE].store, _viewed(request), **flags)))
 
 
 async def register(request: web.Request) -> web.Response:
@@ -208,7 +206,8 @@ async def register(request: web.Request) -> web.Response:
         _demand_references(request, store, service.aliased(store, subject), given)
         return service.register(store, subject, given)
 
-    if given.id is None:  # most clients register what is there: no write is needed for that
+    # Most clients register what is there: no write is needed for that. The leader knows what is newest.
+    if given.id is None and all(each.version != service.LATEST for each in given.schema.references):
         with contextlib.suppress(
             errors.RegistryError, Forbidden
         ):  # this state may be older than the leader's, which decides

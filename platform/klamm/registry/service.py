@@ -26,6 +26,8 @@ from klamm.registry.subjects import DEFAULT, GLOBAL, context_of, is_context, qua
 
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 VERSION_MAX: Final = 2**31 - 1
+LATEST: Final = -1
+"""Stands for the newest version that is not deleted."""
 ID_MAX: Final = 2**31 - 1
 """Ids have four bytes before each value."""
 _KINDS: Final = {str: "a text", bool: "true or false", dict: "an object"}
@@ -169,6 +171,19 @@ def versions_of(store: Store, subject: str, *, deleted: bool = False) -> list[Ve
     return found
 
 
+def numbers_of(
+    store: Store, subject: str, *, deleted: bool = False, only: bool = False, negative: bool = False
+) -> list[int]:
+    """Returns the numbers of a subject's versions. `only`: of softly deleted ones; `negative`: of all, below 0 for those. Raises
+    RegistryError 40401.
+    """
+    found = versions_of(store, subject, deleted=deleted or only)
+    if negative:
+        every = versions_of(store, subject, deleted=True)
+        return [-each.version if each.deleted else each.version for each in every]
+    return [each.version for each in found if each.deleted or not only]
+
+
 def version_of(store: Store, subject: str, wanted: str, *, deleted: bool = False) -> Version:
     """Returns a version by its number, `latest` or -1. Raises RegistryError 40401, 40402, 42202."""
     number = number_of(wanted)
@@ -278,10 +293,15 @@ def _same(store: Store, there: Sequence[Version], schema: Schema, given: Registr
 def parsed(
     store: Store, schema: Schema, subject: str, *, normalize: bool = False, strict: bool = False
 ) -> tuple[Schema, Parsed]:
-    """Reads a schema with all that it refers to; a new one strictly. Raises RegistryError 42201."""
+    """Reads a schema with all that it refers to; a new one strictly. Its references name the versions that they mean. Raises
+    RegistryError 42201.
+    """
     found = _gathered(store, schema, subject)
     texts = tuple((name, version.schema.text) for name, version in found.items())
-    return read(schema, texts, normalize=normalize, strict=strict)
+    references = tuple(
+        replace(each, version=_target(store, each, subject).version) for each in schema.references
+    )
+    return read(replace(schema, references=references), texts, normalize=normalize, strict=strict)
 
 
 def referred(store: Store, schema: Schema, subject: str) -> set[str]:
@@ -304,14 +324,23 @@ def _gather(
             raise errors.invalid_schema(f"Invalid schema: reference {reference.name} leads back to itself")
         if reference.name in found:
             continue
-        where = qualified(reference.subject, subject)
-        version = store.subjects.get(where, {}).get(reference.version)
-        if version is None:
-            raise errors.invalid_schema(
-                f"Invalid schema: no schema reference found for subject {where!r} and version {reference.version}"
-            )
-        _gather(store, version.schema, where, found, (*above, reference))
+        version = _target(store, reference, subject)
+        _gather(store, version.schema, version.subject, found, (*above, reference))
         found[reference.name] = version
+
+
+def _target(store: Store, reference: Reference, subject: str) -> Version:
+    """Returns the version that a reference of a subject's schema means: -1 stands for the newest. Raises RegistryError 42201."""
+    where = qualified(reference.subject, subject)
+    if reference.version == LATEST:
+        version = next(reversed(store.versions(where)), None)
+    else:
+        version = store.subjects.get(where, {}).get(reference.version)
+    if version is None:
+        raise errors.invalid_schema(
+            f"Invalid schema: no schema reference found for subject {where!r} and version {reference.version}"
+        )
+    return version
 
 
 def incompatibilities(
