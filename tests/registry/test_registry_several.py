@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, 
 from klamm_plugins.converters.registry_admin import RegistryAdmin
 
 
-def pair(broker: EmbeddedBroker, tmp_path: Path) -> tuple[RegistryProcess, RegistryProcess]:
+def pair(broker: EmbeddedBroker, tmp_path: Path, **settings: str) -> tuple[RegistryProcess, RegistryProcess]:
     topic = new_name("_schemas")
-    more = {"kafkastore.topic": topic, "schema.registry.group.id": topic}
+    more = {"kafkastore.topic": topic, "schema.registry.group.id": topic, **settings}
     return (
         RegistryProcess(broker.bootstrap, tmp_path / "1", **more),
         RegistryProcess(broker.bootstrap, tmp_path / "2", **more),
@@ -50,6 +51,25 @@ def test_a_leader_that_stood_still_is_fenced(broker: EmbeddedBroker, tmp_path: P
         versions = [each.ask("GET", "/schemas")[1] for each in (leader, other)]
         assert versions[0] == versions[1]
         assert [(v["subject"], v["id"]) for v in versions[0]] == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_write_waits_for_a_leader_that_stands_still_so_long_only(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    first, second = pair(broker, tmp_path, **{"leader.read.timeout.ms": "1000"})
+    with first, second:
+        leader, other = (first, second) if leads(first) else (second, first)
+        assert other.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[1]["id"] == 1
+        assert leader.process is not None
+        os.kill(leader.process.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            status, answer = other.ask("POST", "/subjects/b/versions", {"schema": '"long"'})
+            assert (status, answer["error_code"]) == (500, 50003)
+            assert "did not answer within 1000 ms (leader.read.timeout.ms)" in answer["message"]
+            assert time.monotonic() - began < 30
+        finally:
+            os.kill(leader.process.pid, signal.SIGCONT)
 
 
 def test_a_write_waits_until_a_leader_that_is_gone_is_replaced(

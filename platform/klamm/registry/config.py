@@ -18,6 +18,7 @@ PORT: Final = 8081
 REALM: Final = Realm(title="Schema registry", server="registry", thing="subject")
 STORE_PREFIX: Final = "kafkastore."
 BODY_BYTES_MAX: Final = "size.limit.filter.max.request.body.size"
+READ_TIMEOUT_MS: Final = "leader.read.timeout.ms"
 _NOT_CLIENTS: Final = ("topic", "topic.replication.factor", "timeout.ms", "bootstrap.servers")
 _SERVERS: Final = "bootstrap.servers"
 _QUIET: Final = {"log_level": 2, "enable.metrics.push": False}
@@ -77,6 +78,15 @@ def definition() -> ConfigDef:
         True,
         importance=Importance.MEDIUM,
         documentation="false: this registry never writes; it answers reads, and forwards writes.",
+    )
+    d.define(
+        READ_TIMEOUT_MS,
+        Type.INT,
+        10_000,
+        validator=between(1),
+        importance=Importance.LOW,
+        documentation="The longest time that a registry waits for the leader's answer to a write that it forwards; then it is answered 500 with "
+        "error_code 50003.",
     )
     _define_rules(d)
     return d

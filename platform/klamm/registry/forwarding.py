@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
+from klamm.registry.config import READ_TIMEOUT_MS
 from klamm.registry.errors import RegistryError, no_leader
 from klamm.registry.node import ELECTION_S, NotLeading
 from klamm.web.endpoint import Handler
@@ -21,22 +22,21 @@ log = logging.getLogger(__name__)
 FORWARDED: Final = "X-Forward"
 """Confluent's header of requests that a registry has forwarded: nobody forwards them again."""
 _SENT: Final = (hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.AUTHORIZATION)
-TIMEOUT: Final = aiohttp.ClientTimeout(total=60, sock_connect=3)
-
-
+CONNECT_S: Final = 3.0
 AGAIN_S: Final = 0.3
 _NOT_REACHED: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
-def _failed(url: str) -> RegistryError:
-    return RegistryError(50003, f"Error while forwarding the request to the leader {url}")
+def _failed(url: str, why: str) -> RegistryError:
+    return RegistryError(50003, f"Error while forwarding the request to the leader {url}: {why}")
 
 
 class Forwarding:
-    """Makes the middleware; `close` ends its connections. `tls` is for a leader that speaks HTTPS."""
+    """Makes the middleware; `close` ends its connections. `tls` is for a leader that speaks HTTPS, which has `timeout_s` to answer."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self._tls = tls
+        self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
     def middleware(self) -> Middleware:
@@ -56,7 +56,7 @@ class Forwarding:
                 except _NOT_REACHED as e:  # it is gone, and the group does not know that yet
                     if loop.time() > end:
                         log.warning("%s leads, and cannot be reached: %r", url, e)
-                        raise _failed(url) from None
+                        raise _failed(url, "it cannot be reached") from None
                 await asyncio.sleep(AGAIN_S)
 
         return forward
@@ -64,7 +64,8 @@ class Forwarding:
     async def _pass_on(self, request: web.Request, url: str) -> web.Response:
         """Returns the leader's answer. Raises one of _NOT_REACHED if it got nothing of the request, and RegistryError 50003."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=TIMEOUT)
+            timeout = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=CONNECT_S)
+            self._session = aiohttp.ClientSession(timeout=timeout)
         headers = {str(name): request.headers[name] for name in _SENT if name in request.headers}
         headers[FORWARDED] = "true"
         address = URL(url + request.rel_url.raw_path, encoded=True).with_query(request.query)
@@ -81,7 +82,10 @@ class Forwarding:
             if isinstance(e, _NOT_REACHED) and not isinstance(e, aiohttp.ClientSSLError):
                 raise
             log.warning("%s leads, and does not answer: %r", url, e)
-            raise _failed(url) from None
+            why = str(e) or type(e).__name__
+            if isinstance(e, TimeoutError):
+                why = f"it did not answer within {self._timeout_s * 1000:g} ms ({READ_TIMEOUT_MS}), and may do the write all the same"
+            raise _failed(url, why) from None
 
     async def close(self) -> None:
         if self._session is not None:

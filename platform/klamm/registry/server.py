@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from klamm.registry import contexts, handlers
-from klamm.registry.config import BODY_BYTES_MAX, RegistryConfig
+from klamm.registry.config import BODY_BYTES_MAX, READ_TIMEOUT_MS, RegistryConfig
 from klamm.registry.endpoints import ENDPOINTS, TITLE
 from klamm.registry.errors import RegistryError
 from klamm.registry.forwarding import Forwarding
@@ -45,7 +45,8 @@ class Registry:
         self.http = HttpServer(config.web.listeners, tls=config.tls)
         https = any(each.scheme == "https" for each in config.web.listeners)
         self._forwarding = Forwarding(
-            TlsSettings.from_properties(config.tls).client_context() if https else None
+            TlsSettings.from_properties(config.tls).client_context() if https else None,
+            values[READ_TIMEOUT_MS] / 1000,
         )
         self._counts = RequestCounts()
         self._ready = False
