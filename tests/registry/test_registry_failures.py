@@ -103,9 +103,10 @@ async def test_a_reader_whose_place_is_gone_fails(broker: EmbeddedBroker) -> Non
 
 @pytest.mark.usefixtures("processes")
 async def test_a_broker_that_was_killed_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Errors that pass end nothing: reader, election and writer go on when it is back."""
+    """Errors that pass end nothing: reader, election and writer go on when it is back. The log tells of it soon."""
+    caplog.set_level("INFO")
     monkeypatch.setattr(nodes, "SAME_S", 0.2)
     with EmbeddedBroker(tmp_path / "data") as broker:
         node = node_on(broker, new_name("_schemas"))
@@ -114,7 +115,8 @@ async def test_a_broker_that_was_killed_is_waited_for(
         try:
             assert await node.led(30)
             await asyncio.to_thread(broker.kill)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(3)
+            assert "no broker answers" in caplog.text
             await asyncio.to_thread(broker.start)
             given = Registration(schema=Schema(kind="AVRO", text='"int"'))
             async with asyncio.timeout(60):
@@ -125,6 +127,9 @@ async def test_a_broker_that_was_killed_is_waited_for(
                     await asyncio.sleep(0.2)
             assert answer["id"] == 1
             assert not waiting.done()
+            async with asyncio.timeout(60):
+                while "brokers answer again" not in caplog.text:
+                    await asyncio.sleep(0.1)
         finally:
             waiting.cancel()
             await node.stop()
@@ -151,6 +156,16 @@ async def test_a_write_without_a_broker_times_out(tmp_path: Path, monkeypatch: p
             assert "timed out" in str(found[0])
         finally:
             await node.stop()
+
+
+async def test_a_start_without_brokers_says_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes, "SAY_AFTER_S", 0.0)
+    node = Node(topic="t", client={"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, group="g", replicas=1)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(node.start(URL), 1)
+    assert "waiting for the brokers at 127.0.0.1:1" in caplog.messages
 
 
 async def test_a_write_is_told_that_no_broker_says_who_leads() -> None:

@@ -45,6 +45,8 @@ QUEUE_MAX: Final = 2_000
 """Writes that may wait. More are answered 503: their clients would not wait so long."""
 ELECTION_S: Final = 10.0
 """A write waits so long for somebody to lead: an election takes less."""
+SAY_AFTER_S: Final = 3.0
+"""The time without an answer of brokers at the start after which the log tells of it."""
 POLL_S: Final = 0.5
 """So often a client reports while it waits for an answer."""
 LOOK_S: Final = 1.0
@@ -132,16 +134,21 @@ class Node:
             self._leading = asyncio.create_task(self._lead(), name="lead")
 
     async def _ensure(self, admin: AdminClient) -> None:
+        loop, brokers = asyncio.get_running_loop(), self._client["bootstrap.servers"]
         backoff = Backoff(first_s=0.5, longest_s=5.0)
         said = ""
-        while True:
-            try:
-                return await self._polled(admin, ensure(admin, self.topic, self._replicas))
-            except TopicError as e:
-                if str(e) != said:
-                    said = str(e)
-                    log.warning("waiting for the broker: %s", e)
-                await asyncio.sleep(backoff.failed(asyncio.get_running_loop().time(), str(e)))
+        note = loop.call_later(SAY_AFTER_S, log.warning, "waiting for the brokers at %s", brokers)
+        try:
+            while True:
+                try:
+                    return await self._polled(admin, ensure(admin, self.topic, self._replicas))
+                except TopicError as e:
+                    if str(e) != said:
+                        said = str(e)
+                        log.warning("waiting for the broker: %s", e)
+                    await asyncio.sleep(backoff.failed(loop.time(), str(e)))
+        finally:
+            note.cancel()
 
     @staticmethod
     async def _polled(admin: AdminClient, work: Coroutine[Any, Any, None]) -> None:
@@ -192,10 +199,12 @@ class Node:
     async def _watch(self) -> None:
         """Raises TopicError once the topic is another one: this state is not that one's."""
         assert self._admin is not None, "started"
+        assert self._reader is not None, "started"
         while True:
             await asyncio.sleep(SAME_S)
             try:
                 found = await id_of(self._admin, self.topic)
+                self._reader.answered()
                 if found == self._topic_id:
                     self._record_bytes_max = await record_bytes_max(self._admin, self.topic)
             except TopicError as e:

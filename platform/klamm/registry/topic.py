@@ -126,6 +126,7 @@ class TopicReader:
         self._moved = asyncio.Condition()
         self._stopping = False
         self._said = ""
+        self._away = False
         self._thread = threading.Thread(target=self._run, name="schemas-reader", daemon=True)
         self.at_end = asyncio.Event()
         self.reached = 0
@@ -153,8 +154,23 @@ class TopicReader:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
+    def answered(self) -> None:
+        """Takes in that brokers answer, which is said if it was said that none does."""
+        if self._away:
+            self._away = False
+            self._said = ""
+            log.info("topic %s: brokers answer again", self._topic)
+
+    def _note(self, error: KafkaError) -> None:
+        """Says once that no broker answers: the consumer tells so at once, where requests wait for their time."""
+        refused = LOGINS.take(error.str(), self._client)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and not (refused or self._away):  # noqa: SLF001 - librdkafka's own codes are spelled so
+            self._away = True
+            log.warning("topic %s: no broker answers", self._topic)
+
     def _run(self) -> None:
-        consumer = Consumer(_reading(self._client, self._group, "read_committed"))
+        settings = _reading(self._client, self._group, "read_committed")
+        consumer = Consumer({**settings, "error_cb": self._note})
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
             while not self._stopping:
