@@ -7,6 +7,7 @@ import json
 import struct
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,24 @@ def test_offsets_of_a_mirror_are_positions_at_the_source():
     assert [(p.cluster, p.group, p.kind, p.partition, p.offset, p.at_ms, p.order) for p in found] == [
         ("A", "A->B", "mirror", TP, 42, 7, 0), ("A", "A->B", "mirror", TP, None, -1, 2),
     ]  # fmt: skip
+
+
+def test_offsets_of_a_mirror_count_once_their_transaction_is_committed():
+    """With exactly once, an aborted transaction has copied nothing: its offsets are no positions."""
+    key = json.dumps(["MirrorSourceConnector", {"cluster": "A", "partition": 3, "topic": "t"}]).encode()
+    txn = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+    reader = MirrorReader("B", 0, lambda _: True)
+
+    def read(*rows: Record, at: int, **more: Any) -> list[tuple[int | None, int]]:
+        batch = encode_batch(rows, base_offset=at, base_sequence=at, **txn, **more)
+        return [(p.offset, p.order) for p in reader.positions(memoryview(bytes(batch)))]
+
+    assert read(Record(key=key, value=b'{"offset":41}'), at=0) == []
+    assert (reader.position, reader.unfinished) == (1, 0)
+    assert read(control(committed=False), at=1, is_control=True) == []
+    assert read(Record(key=key, value=b'{"offset":11}'), at=2) == []
+    assert read(control(committed=True), at=3, is_control=True) == [(12, 3)]
+    assert (reader.position, reader.unfinished) == (4, 4)
 
 
 def test_a_topic_that_was_never_asked_for_is_not_read_to_its_end():

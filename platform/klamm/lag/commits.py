@@ -1,4 +1,4 @@
-"""Reads what groups have committed from records of `__consumer_offsets`. Pure.
+"""Reads what readers have committed from records of a topic of commits, such as `__consumer_offsets`. Pure.
 
 Commits of a transaction count once it is committed; until then they wait here, and a restart has to read them again:
 `unfinished` says from where.
@@ -7,7 +7,7 @@ Commits of a transaction count once it is committed; until then they wait here, 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,10 +41,13 @@ class _Open:
 
 
 class CommitReader:
-    """Reads one partition of `__consumer_offsets`. `position` is the next offset to be read."""
+    """Reads one partition of such a topic. `position` is the next offset to be read. `seen` returns the commit in a record, None for a
+    record of another kind; it raises ProtocolError or struct.error for one that it cannot read.
+    """
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, seen: Callable[[Record], Seen | None] | None = None) -> None:
         self.position = position
+        self._seen = seen or commit_of
         self._open: dict[int, _Open] = {}
         self.unreadable = 0
         """Records that look like commits and could not be read."""
@@ -82,7 +85,7 @@ class CommitReader:
     def _commits(self, records: list[Record]) -> Iterator[Seen]:
         for record in records:
             try:
-                if (seen := commit_of(record)) is not None:
+                if (seen := self._seen(record)) is not None:
                     yield seen
             except (ProtocolError, struct.error):
                 self.unreadable += 1

@@ -17,12 +17,12 @@ from klamm.admin.client import Admin, passing
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import list_offsets
-from klamm.lag.commits import CommitReader
+from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import fetch, whole
 from klamm.lag.sources import Position
 from klamm_base.errors import KlammError
 from klamm_broker.coordinator.partitioning import partition_for
-from klamm_kafka.wire.batch import Record, decode_records, iter_headers
+from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
@@ -99,39 +99,43 @@ def mirror_holds(target: str) -> Holds:
 
 
 class MirrorReader:
-    """Reads the offsets of MirrorSource connectors at their target: positions in the cluster that a flow copies from."""
+    """Reads the offsets of MirrorSource connectors at their target: positions in the cluster that a flow copies from. With exactly once they
+    are in transactions.
+    """
 
     def __init__(self, target: str, position: int, wanted: Callable[[str], bool]) -> None:
-        self._target = target
+        self._to = f"->{target}"
         self._wanted = wanted
-        self.position = position
+        self._commits = CommitReader(position, self._seen)
+
+    @property
+    def position(self) -> int:
+        return self._commits.position
 
     @property
     def unfinished(self) -> int:
-        return self.position
+        return self._commits.unfinished
 
     def positions(self, data: memoryview) -> Iterator[Position]:
-        for at, header in iter_headers(data):
-            if not header.is_control:
-                for record in decode_records(data, at):
-                    found = self._position(record) if record.offset >= self.position else None
-                    if found is not None and self._wanted(found.group):
-                        yield found
-            self.position = max(self.position, header.next_offset)
+        for seen in self._commits.read(data):
+            if self._wanted(seen.group):
+                source = seen.group.removesuffix(self._to)
+                yield Position(
+                    source, seen.group, "mirror", seen.partition, seen.offset, seen.timestamp, seen.order
+                )
 
-    def _position(self, record: Record) -> Position | None:
+    def _seen(self, record: Record) -> Seen | None:
         """Returns the position in a record; None for a record of another connector."""
         try:
             _, of = json.loads(record.key or b"")
             place = TopicPartition(of["topic"], int(of["partition"]))
-            source, copied = of["cluster"], None if record.value is None else json.loads(record.value)
+            copied = None if record.value is None else json.loads(record.value)
             offset = (
                 None if copied is None else int(copied["offset"]) + 1
             )  # of the last record that was copied
+            return Seen(f"{of['cluster']}{self._to}", place, offset, record.timestamp, record.offset)
         except (ValueError, TypeError, KeyError):
             return None
-        flow = f"{source}->{self._target}"
-        return Position(source, flow, "mirror", place, offset, record.timestamp, record.offset)
 
 
 class TopicSource:
