@@ -74,6 +74,21 @@ def test_repeats_thresholds_and_lists():
     assert sorted(n.notifier for n in incidents.gone("c", "g")) == ["often", "once"]
 
 
+def test_other_notifiers_hear_of_what_is_open_and_those_that_are_gone_keep_nothing_open():
+    incidents = Incidents([rules("a"), rules("b")])
+    for notice in incidents.seen(group(Status.ERR), 0):
+        incidents.sent(notice)
+    for notice in incidents.seen(group(Status.ERR, name="h"), 0):
+        incidents.sent(notice)
+    assert [n.notifier for n in incidents.seen(group(Status.OK, name="h"), 1)] == ["a", "b"]
+    incidents.change([rules("c"), rules("b")])
+    assert [n.notifier for n in incidents.seen(group(Status.ERR), 2)] == ["c"]
+    closed = incidents.seen(group(Status.OK), 3)
+    assert [n.notifier for n in closed] == ["c", "b"]
+    incidents.change([])
+    assert not incidents.kept
+
+
 def test_a_restart_knows_what_was_sent_and_what_was_not(tmp_path):
     incidents = Incidents([rules("a"), rules("b")])
     a, _b = incidents.seen(group(Status.ERR), 0)

@@ -195,6 +195,52 @@ def test_a_killed_server_goes_on_with_its_windows_and_tells_nothing_twice(tmp_pa
 
 
 @pytest.mark.usefixtures("processes")
+def test_sighup_takes_other_notifiers_and_they_send_what_waits(tmp_path):
+    with (
+        EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker,
+        Webhook() as old, Webhook() as gone, Webhook() as new, Webhook() as later,
+    ):  # fmt: skip
+        fill(broker.bootstrap, 100)
+        reader = Reader(broker.bootstrap, "g")
+        old.status = 503
+        first = {
+            name: {"class-name": "http", "url-open": hook.url} for name, hook in (("a", old), ("b", gone))
+        }
+        other = {
+            name: {"class-name": "http", "url-open": hook.url} for name, hook in (("a", new), ("c", later))
+        }
+
+        def words(notifiers: dict[str, dict[str, str]]) -> dict[str, str]:
+            return {
+                f"notifier.{n}.{key}": value for n, keys in notifiers.items() for key, value in keys.items()
+            }
+
+        with lag_server(tmp_path, broker.bootstrap, **words(first)) as server:
+
+            def reload(**more: str) -> None:
+                lines = (tmp_path / "lag.properties").read_text().splitlines(keepends=True)
+                kept = [line for line in lines if not line.startswith("notifier.")]
+                kept += [f"{key}={value}\n" for key, value in more.items()]
+                (tmp_path / "lag.properties").write_text("".join(kept))
+                server.process.send_signal(signal.SIGHUP)
+
+            for _ in range(4):
+                reader.commit(50)
+            becomes(server, "g", "STALL")
+            wait_until(lambda: old.tried and gone.got, "attempts")
+            reload(**words({"a": {"class-name": "http"}}))
+            wait_until(lambda: "notifiers stay as they were" in "".join(server.errors), "the mistake")
+            reload(**words(other))
+            wait_until(lambda: new.got and later.got, "what waited, and what goes on")
+            assert get(server, "/v3/config/notifier/a")["module"]["url-open"] == f"{new.url}/…"
+            assert get(server, "/v3/config/notifier/b")["error"]
+            becomes(server, "g", "OK", lambda: reader.commit(100))
+            wait_until(lambda: len(new.got) == len(later.got) == 2, "the end")
+        reader.close()
+    assert ([body["event"] for body in new.of("g")], old.got, len(gone.got)) == (["open", "close"], [], 1)
+
+
+@pytest.mark.usefixtures("processes")
 def test_a_marker_of_a_transaction_is_no_lag(tmp_path):
     """librdkafka's consumer commits the place of the marker that ends the transaction it has read."""
     with EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker:

@@ -88,7 +88,7 @@ def start(
     Serves Burrow's HTTP API v3 and /metrics, sends notifications, and keeps history. Without a file it watches
     127.0.0.1:9092. Prints `ready lag=http://HOST:PORT` once it serves.
 
-    SIGHUP reads certificates and users again; those that cannot be used are said, and the old ones stay.
+    SIGHUP reads certificates, users and notifiers again; those that cannot be used are said, and the old ones stay.
     """
     import asyncio
 
@@ -97,8 +97,9 @@ def start(
     from klamm_base.service_manager import say_ready
 
     with reported(server=True):
-        props = layered(config, override or [])
-        asyncio.run(run(props, lambda address: say_ready(f"ready lag={address}")))
+        asyncio.run(
+            run(lambda: layered(config, override or []), lambda address: say_ready(f"ready lag={address}"))
+        )
 
 
 @app.command()

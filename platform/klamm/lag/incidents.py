@@ -69,6 +69,15 @@ class Incidents:
         self._closing: dict[tuple[str, str], Incident] = {}
         """Incidents that have ended, and whose end is not sent by all notifiers yet."""
 
+    def change(self, notifiers: Sequence[NotifierRules]) -> None:
+        """Go by other notifiers from now on. Those that are not there any more have told nothing, and new ones hear of what is open."""
+        self._notifiers = notifiers
+        names = {rules.name for rules in notifiers}
+        for incident in [*self.open.values(), *self._closing.values()]:
+            incident.told = {name: at_ms for name, at_ms in incident.told.items() if name in names}
+            incident.sent &= names
+        self._closing = {place: incident for place, incident in self._closing.items() if incident.told}
+
     @property
     def kept(self) -> dict[tuple[str, str], Incident]:
         """Incidents that a restart needs to know."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from klamm.lag.history import History
 from klamm.lag.incidents import Incidents, Notice
 from klamm.lag.model import GroupStatus
 from klamm.lag.sending import Notifier
-from klamm.lag.settings import LagSettings
+from klamm.lag.settings import LagSettings, NotifierSettings
 from klamm.lag.state import ClusterState
 from klamm.lag.watch import ClusterWatch, now_ms
 from klamm_base.errors import KlammError
@@ -44,6 +45,8 @@ class Monitor:
             c.name: ClusterWatch(c, self.states, begin[c.name], settings.wanted) for c in settings.clusters
         }
         self.notifiers = {n.rules.name: Notifier(n, self._sent) for n in settings.notifiers}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._sending: dict[str, asyncio.Task[None]] = {}
         self.incidents = Incidents([n.rules for n in settings.notifiers])
         self.incidents.open = self.history.incidents()
         for incident in self.incidents.open.values():
@@ -60,10 +63,35 @@ class Monitor:
         async with asyncio.TaskGroup() as tasks:
             for watch in self.watches.values():
                 tasks.create_task(watch.run())
-            for notifier in self.notifiers.values():
-                tasks.create_task(notifier.run())
+            self._tasks = tasks
+            self._start_notifiers()
             tasks.create_task(self._judge())
             tasks.create_task(self._save())
+
+    def _start_notifiers(self) -> None:
+        assert self._tasks is not None, "runs"
+        for name in self.notifiers.keys() - self._sending.keys():
+            self._sending[name] = self._tasks.create_task(self.notifiers[name].run())
+
+    def change_notifiers(self, settings: Sequence[NotifierSettings]) -> None:
+        """Use other notifiers from now on; what waits is sent by the new ones of the same name. Raises ConfigError, and changes nothing,
+        for one that cannot be used.
+        """
+        made = {n.rules.name: Notifier(n, self._sent) for n in settings}
+        for name in self.notifiers.keys() - made.keys():
+            del self.notifiers[name]
+            if (task := self._sending.pop(name, None)) is not None:
+                task.cancel()
+        for name, notifier in made.items():
+            if name in self.notifiers:
+                self.notifiers[name].change(notifier)
+            else:
+                self.notifiers[name] = notifier
+        self.incidents.change([n.rules for n in settings])
+        self.settings = replace(self.settings, notifiers=tuple(settings))
+        if self._tasks is not None:
+            self._start_notifiers()
+        self._keep(self._save_incidents)
 
     async def close(self) -> None:
         """Keep the last state; close connections and history. `run` has ended."""
@@ -113,7 +141,8 @@ class Monitor:
             if known and not self._blind(cluster, group, ""):
                 found += self.incidents.gone(cluster, group)
         for notice in found:
-            self.notifiers[notice.notifier].put(notice)
+            if notice.notifier in self.notifiers:  # it may be gone since
+                self.notifiers[notice.notifier].put(notice)
         if found:
             self._keep(self._save_incidents)
 

@@ -56,12 +56,18 @@ class Notifier:
         self._waiting: dict[str, Notice] = {}
         self._sent_open: set[str] = set()
         self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
         self.counts: Counter[tuple[str, str]] = Counter()
         """Notices by event (open, close) and result (sent, failed, dropped)."""
 
     def knows(self, incident: str) -> None:
         """Take in an incident whose beginning was sent in an earlier life."""
         self._sent_open.add(incident)
+
+    def change(self, other: Notifier) -> None:
+        """Send as another notifier does from now on, also what waits."""
+        self._sender = other._sender
+        self._changed.set()
 
     def put(self, notice: Notice) -> None:
         """Take in a notice; it replaces one of the same incident that was not sent yet."""
@@ -90,6 +96,7 @@ class Notifier:
                     del self._waiting[notice.incident]
                     self._done(notice)
                     continue
+                self._changed.clear()
                 try:
                     await self._sender.send(notice)
                 except NotSent as e:
@@ -100,7 +107,7 @@ class Notifier:
                         self._waiting[notice.incident] = self._waiting.pop(notice.incident)
                     pause_s = backoff.failed(loop.time(), str(e))
                     log.warning("notifier %s: %s; again in %g s", self.name, e, pause_s)
-                    await asyncio.sleep(pause_s)
+                    await self._pause(pause_s)
                     continue
                 backoff.succeeded()
                 self._count("sent", notice)
@@ -108,6 +115,11 @@ class Notifier:
                     del self._waiting[notice.incident]
                 (self._sent_open.add if notice.opened else self._sent_open.discard)(notice.incident)
                 self._done(notice)
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits so long, or until the sender is another one."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
     def _count(self, result: str, notice: Notice) -> None:
         self.counts["open" if notice.opened else "close", result] += 1

@@ -36,10 +36,24 @@ TITLE: Final = Title(
 )
 
 
-class LagServer:
-    """The server of these properties. Raises ConfigError, and KlammError for a port or a history that cannot be used."""
+class _Notifiers:
+    """The notifiers of `monitor`, which `read` knows."""
 
-    def __init__(self, props: Properties) -> None:
+    def __init__(self, monitor: Monitor, read: Callable[[], Properties]) -> None:
+        self._monitor = monitor
+        self._read = read
+
+    def reload(self) -> None:
+        self._monitor.change_notifiers(parse(self._read()).notifiers)
+
+
+class LagServer:
+    """The server of the properties that `read` returns; SIGHUP reads those of notifiers again. Raises ConfigError, and KlammError for a
+    port or a history that cannot be used.
+    """
+
+    def __init__(self, read: Callable[[], Properties]) -> None:
+        props = read()
         known = http_config()
         for key in unknown(props, known):
             # All processes share the environment: a name there may be meant for another one.
@@ -56,6 +70,7 @@ class LagServer:
         except BaseException:
             self.http.close()
             raise
+        self._read = read
         self._watching: asyncio.Task[None] | None = None
 
     @property
@@ -74,6 +89,7 @@ class LagServer:
         app[burrow.MONITOR], app[burrow.COUNTS] = self.monitor, counts
         self._watching = asyncio.create_task(self.monitor.run(), name="watch lag")
         await self.http.serve(app)
+        self.http.reloadable["notifiers"] = _Notifiers(self.monitor, self._read)
 
     async def wait(self) -> None:
         assert self._watching is not None, "start comes first"
@@ -97,7 +113,9 @@ def all_config() -> ConfigDef:
     return server_config().merged(http_config())
 
 
-async def run(props: Properties, ready: Callable[[str], None]) -> None:
-    """Run the server until SIGTERM or SIGINT; `ready` is called with its address. Raises KlammError."""
-    server = LagServer(props)
+async def run(read: Callable[[], Properties], ready: Callable[[str], None]) -> None:
+    """Run the server of the properties that `read` returns until SIGTERM or SIGINT; `ready` is called with its address. Raises
+    KlammError.
+    """
+    server = LagServer(read)
     await serve(server, lambda: ready(server.address), server.http.reloadable)

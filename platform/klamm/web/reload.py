@@ -30,7 +30,8 @@ def reload(reloadable: Mapping[str, Reloadable], manager: ServiceManager) -> Non
             refused.append(f"{name} stay as they were: {e}")
         else:
             taken.append(name)
-    said = f"reloaded {' and '.join(taken) or 'nothing'}"
+    words = ", ".join([*taken[:-2], " and ".join(taken[-2:])])
+    said = f"reloaded {words or 'nothing'}"
     if refused:
         log.error("%s", "; ".join([said, *refused]))
     elif taken:
