@@ -2,7 +2,7 @@
 
 An exception of a signal may come up in librdkafka's callbacks, which lose it: the call fails with a SystemError. So
 the signals are noted, and a command asks for them between two records, or takes them as an exception while it waits
-for something else.
+for something else. A command that works without librdkafka is ended at once: by `interruptible`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,25 @@ class Interrupted(KlammError):
     def __init__(self, number: int) -> None:
         super().__init__("Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name)
         self.code = 128 + number
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise Interrupted where Ctrl-C or SIGTERM ends the block; asyncio cancels its tasks for both."""
+    number = signal.SIGINT
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal number
+        number = signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(number) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupts:

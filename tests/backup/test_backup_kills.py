@@ -117,8 +117,8 @@ def test_a_killed_append_goes_on_and_is_not_begun_twice(broker, tmp_path):
     assert "klamm-restore" not in klamm("group", "list", *at).stdout
 
 
-def interrupted_when(condition, *args):
-    """Start `klamm backup`, and send Ctrl-C's signal as soon as the condition holds. Returns what it said, and its exit code."""
+def interrupted_when(condition, *args, number=signal.SIGINT):
+    """Start `klamm backup`, and send a signal as soon as the condition holds. Returns what it said, and its exit code."""
     process = subprocess.Popen(
         [str(KLAMM), "backup", *map(str, args)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -126,20 +126,21 @@ def interrupted_when(condition, *args):
     while not condition() and process.poll() is None:
         assert time.monotonic() < until, "nothing happened"
         time.sleep(0.002)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said = process.communicate(timeout=20)[1]
     return said, process.returncode
 
 
-def test_after_ctrl_c_commands_say_how_to_go_on_and_that_works(broker, tmp_path):
+def test_after_a_signal_commands_say_how_to_go_on_and_that_works(broker, tmp_path):
     topic, at = new_topic(broker, 2), ("-b", broker.bootstrap)
     folder, copy = tmp_path / "b", f"{topic}-copy"
     write(broker.bootstrap, topic, 0, 120_000, 2, **{"batch.size": 20_000, "linger.ms": 5})
     chunks = lambda: len(list((folder / "data").rglob("*.chunk*")))
     said, code = interrupted_when(chunks, "create", folder, *at, "-t", topic)
-    assert (code, "interrupted; former backups stay as they were: the same command" in said) == (130, True), (
-        said
-    )
+    assert (code, "ended by Ctrl-C; former backups stay as they were: the same command" in said) == (
+        130,
+        True,
+    ), said
     assert "Traceback" not in said
     assert "120000 records" in backup("create", folder, *at, "-t", topic)
 
@@ -153,12 +154,11 @@ def test_after_ctrl_c_commands_say_how_to_go_on_and_that_works(broker, tmp_path)
         return False
 
     wanted = ("restore", folder, *at, "--rename", f"{topic}={copy}", "--parts", "topics")
-    said, code = interrupted_when(some, *wanted)
+    said, code = interrupted_when(some, *wanted, number=signal.SIGTERM)
     consumer.close()
     assert klamm("quota", "unset", "--client-id", "klamm", "producer_byte_rate", *at).returncode == 0
-    assert (code, "what is restored stays: go on by the same command with --resume" in said) == (130, True), (
-        said
-    )
+    how = "ended by SIGTERM; what is restored stays: go on by the same command with --resume"
+    assert (code, how in said) == (143, True), said
     assert "Traceback" not in said
     backup(*wanted, "--resume")
     assert read(broker.bootstrap, copy, 2) == read(broker.bootstrap, topic, 2)

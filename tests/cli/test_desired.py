@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import signal
 import types
 
 import pytest
@@ -310,20 +312,22 @@ def test_a_setting_that_is_refused_leaves_no_new_partitions(broker, tmp_path):
     assert row["partitions"] == 1
 
 
-def test_ctrl_c_tells_what_was_done(broker, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_a_signal_tells_what_was_done(broker, tmp_path, monkeypatch, number, name):
     file = tmp_path / "wanted.yaml"
     file.write_text("topics: {a: {partitions: 1}, b: {partitions: 1}, c: {partitions: 1}}\n")
     carry_out = carrying.carry_out
 
     async def interrupted(admin, change):
         if change.name == "b":
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
+            await asyncio.sleep(30)
         await carry_out(admin, change)
 
     monkeypatch.setattr(carrying, "carry_out", interrupted)
     done = CliRunner().invoke(app, ["apply", "-f", str(file), "-b", broker.bootstrap])
-    said = "klamm: 1 of 3 changes done; then create topics b: Ctrl-C; nobody knows whether this one is done"
-    assert (done.exit_code, said in done.output) == (130, True)
+    said = f"klamm: 1 of 3 changes done; then create topics b: {name}; nobody knows whether this one is done"
+    assert (done.exit_code, said in done.output) == (128 + number, True)
 
 
 def test_a_cluster_becomes_as_a_file_wants_it(broker, klamm_worker, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,8 +15,11 @@ from confluent_kafka import Consumer, TopicPartition
 from support import kafka_oracle
 from support.broker import new_name, new_topic, wait_until
 from support.klamm import KLAMM, klamm
+from typer.testing import CliRunner
 
-from klamm_base.interrupts import Interrupted, Interrupts
+from klamm.admin import group_reset, records
+from klamm.cli.main import app
+from klamm_base.interrupts import Interrupted, Interrupts, interruptible
 
 pytestmark = pytest.mark.usefixtures("processes")
 SIGNALS = pytest.mark.parametrize(
@@ -126,6 +130,62 @@ def test_a_perf_test_is_ended_without_a_word(broker):
         "records sent",
     )  # fmt: skip
     assert (code, "unexpected" in errors, "klamm:" in errors) == (130, False, False)
+
+
+@SIGNALS
+def test_a_reset_that_is_ended_tells_which_offsets_are_set(broker, monkeypatch, number, code):
+    topic = new_topic(broker)
+    groups = sorted(new_name("group") for _ in range(3))
+    carry_out = group_reset.carry_out
+
+    async def interrupted(admin, group, planned):
+        if group == groups[1]:
+            signal.raise_signal(number)
+            await asyncio.sleep(30)
+        await carry_out(admin, group, planned)
+
+    monkeypatch.setattr(group_reset, "carry_out", interrupted)
+    wanted = ["--topic", topic, "--to-earliest", "--execute", "-o", "csv", "-b", broker.bootstrap]
+    done = CliRunner().invoke(app, ["group", "reset", *groups, *wanted])
+    assert done.exit_code == code, done.output
+    assert done.stdout.splitlines()[1:] == [f"{groups[0]},{topic},0,0"]
+    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    unknown = f"nobody knows whether the offsets of group {groups[1]!r} are set"
+    assert done.stderr == f"1 offset set\nklamm: ended by {name}; {unknown}\n"
+
+
+@SIGNALS
+def test_a_trim_that_is_ended_tells_how_to_look(broker, monkeypatch, number, code):
+    topic = new_topic(broker)
+    klamm("produce", topic, "one", "-b", broker.bootstrap)
+
+    async def interrupted(_admin, _before):
+        signal.raise_signal(number)
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(records, "delete_records", interrupted)
+    done = CliRunner().invoke(app, ["topic", "trim", topic, "--all", "--execute", "-b", broker.bootstrap])
+    assert (done.exit_code, "nobody knows from which of 1 partition records are" in done.stderr) == (
+        code,
+        True,
+    )
+    assert "the same command without --execute shows what is left to delete" in done.stderr
+
+
+@SIGNALS
+def test_a_block_is_ended_by_either_signal(number, code):
+    with pytest.raises(Interrupted) as e, interruptible():
+        interrupt(number)
+    assert e.value.code == code
+    with pytest.raises(Interrupted) as e, interruptible():
+        asyncio.run(waiting(number))
+    assert e.value.code == code
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+async def waiting(number):
+    signal.raise_signal(number)
+    await asyncio.sleep(30)
 
 
 def interrupt(number=signal.SIGINT):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from klamm.cli.cluster import AdminCluster
-from klamm.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, counted, fail, reported
+from klamm.cli.common import EXIT_FAILED, counted, fail, reported
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.registry_client import OptionalWorker, Registry
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.interrupts import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
@@ -205,20 +206,19 @@ def _carry_out(cluster: AdminCluster, registry: Registry, worker: OptionalWorker
             done += 1
 
     try:
-        for change in _grouped(todo, set(CLUSTER_KINDS)):
-            if isinstance(change, list):
-                cluster.ask(lambda admin, mine=change: on_cluster(admin, mine))  # type: ignore[misc]
-            else:
-                carrying.carry_out_by_rest(apis[change.kind](), change)
-                done += 1
-    except (KlammError, KeyboardInterrupt) as e:
-        failed, stopped = todo[done], isinstance(e, KeyboardInterrupt)
+        with interruptible():
+            for change in _grouped(todo, set(CLUSTER_KINDS)):
+                if isinstance(change, list):
+                    cluster.ask(lambda admin, mine=change: on_cluster(admin, mine))  # type: ignore[misc]
+                else:
+                    carrying.carry_out_by_rest(apis[change.kind](), change)
+                    done += 1
+    except KlammError as e:
+        failed, code, unknown = todo[done], EXIT_FAILED, ""
+        if isinstance(e, Interrupted):
+            code, unknown = e.code, "; nobody knows whether this one is done"
         at = f"{failed.action} {failed.kind} {failed.title}"
-        why = "Ctrl-C; nobody knows whether this one is done" if stopped else e
-        fail(
-            f"{done} of {counted(len(todo), 'change')} done; then {at}: {why}",
-            EXIT_INTERRUPTED if stopped else EXIT_FAILED,
-        )
+        fail(f"{done} of {counted(len(todo), 'change')} done; then {at}: {e}{unknown}", code)
     typer.echo(f"{counted(done, 'change')} done", err=True)
 
 

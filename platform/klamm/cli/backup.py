@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from klamm.cli.cluster import TIMEOUT_S, AdminCluster, CommandConfigOption, TimeoutOption
-from klamm.cli.common import EXIT_FAILED, counted, fail, pairs, reported
+from klamm.cli.common import EXIT_FAILED, counted, ended_saying, fail, pairs, reported
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.rest_client import Login
@@ -93,16 +92,6 @@ def _ask(cluster: AdminCluster, work: Callable[[Admin, Cluster], Awaitable[T]]) 
     return cluster.ask(both)
 
 
-@contextmanager
-def _interruptible(how: str) -> Iterator[None]:
-    """Say how to go on where Ctrl-C ends a command; typer makes exit code 130 of it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"klamm: interrupted; {how}", err=True)
-        raise
-
-
 @app.command()
 def create(
     place: Place,
@@ -138,7 +127,7 @@ def create(
             "the same command begins anew, and `klamm backup prune` removes afterwards what this one wrote"
         )
         with (
-            _interruptible(f"former backups stay as they were: {again}"),
+            ended_saying(f"former backups stay as they were: {again}"),
             open_store(place).lock(),
             shown_progress() as progress,
         ):
@@ -368,7 +357,7 @@ def restore(
             connectors=rest is not None,
         )
         again = "by the same command with --resume" if restoring.TOPICS in chosen else "by the same command"
-        with _interruptible(f"what is restored stays: go on {again}"):
+        with ended_saying(f"what is restored stays: go on {again}"):
             with shown_progress() as progress:
                 outcome = _ask(
                     cluster,

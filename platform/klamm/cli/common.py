@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from klamm_base.errors import ConfigError, KlammError
-from klamm_base.interrupts import INTERRUPTED, Interrupted
+from klamm_base.interrupts import INTERRUPTED, Interrupted, interruptible
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -79,6 +79,16 @@ def reported(*, server: bool = False) -> Iterator[None]:
             "stopped by an error that should not have happened", exc_info=True
         )
         raise typer.Exit(EXIT_FAILED) from None
+
+
+@contextmanager
+def ended_saying(how: str) -> Iterator[None]:
+    """Say what is left, or how to go on, where Ctrl-C or SIGTERM ends a command."""
+    try:
+        with interruptible():
+            yield
+    except Interrupted as e:
+        fail(f"ended by {e}; {how}", e.code)
 
 
 def output_failure(error: Exception) -> str | None:

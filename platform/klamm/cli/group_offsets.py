@@ -24,6 +24,7 @@ from klamm.cli.offset_places import (
 )
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
@@ -137,9 +138,17 @@ def _carry_out(
 ) -> None:
     from klamm.admin.reset import write_csv
 
-    plans, problems = cluster.ask(
-        lambda a: _planned(a, groups, wanted, topics, all_topics=all_topics, execute=execute)
-    )
+    done, code = _Done(), EXIT_FAILED
+    plans, problems = done.plans, done.problems
+    try:
+        with interruptible():
+            cluster.ask(
+                lambda a: _plan_all(a, groups, wanted, topics, done, all_topics=all_topics, execute=execute)
+            )
+    except Interrupted as e:
+        code = e.code
+        unknown = f"nobody knows whether the offsets of group {done.setting!r} are set"
+        problems.append(f"ended by {e}" + (f"; {unknown}" if done.setting else ""))
     for planned in plans.values():
         for text in (*planned.clipped, *planned.fallbacks):
             typer.echo(f"klamm: {text}", err=True)
@@ -161,47 +170,55 @@ def _carry_out(
     elif not problems:
         typer.echo(f"dry run: {counted(number, 'offset')} would be set (--execute sets them)", err=True)
     if problems:
-        fail("; ".join(problems), EXIT_FAILED)
+        fail("; ".join(problems), code)
 
 
-async def _planned(
+class _Done:
+    """The plans of the groups that may be reset, and a sentence for each other group."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, Plan] = {}
+        self.problems: list[str] = []
+        self.setting: str | None = None
+        """The group whose offsets are being set."""
+
+
+async def _plan_all(
     admin: Admin,
     groups: Sequence[str] | None,
     wanted: Reset,
     topics: Sequence[str] | None,
+    done: _Done,
     *,
     all_topics: bool,
     execute: bool,
-) -> tuple[dict[str, Plan], list[str]]:
-    """Return the plans of the groups that may be reset, and a sentence for each other group.
-
-    Carries the plans out with `execute`.
-    """
+) -> None:
+    """Fill `done`. Carries the plans out with `execute`."""
     from klamm.admin.any_group import find_any, is_share, plan_share_group
     from klamm.admin.group_reset import carry_out, may_reset, plan_group
     from klamm.admin.share_groups import set_starts
     from klamm_base.errors import KlammError
 
-    plans: dict[str, Plan] = {}
-    problems = []
     for group in await group_names(admin, groups):
         try:
             found = await find_any(admin, group)
             if found is not None and not may_reset(found.state):
-                problems.append(
+                done.problems.append(
                     f"group {group!r} is {found.state}: offsets are set only while it has no members"
                 )
                 continue
             plan = plan_share_group if is_share(found) else plan_group
             planned = await plan(admin, group, wanted, topics, all_topics=all_topics)
-            if execute and is_share(found):
-                await set_starts(admin, group, planned.offsets)
-            elif execute:
-                await carry_out(admin, group, planned)
-            plans[group] = planned
+            if execute:
+                done.setting = group
+                if is_share(found):
+                    await set_starts(admin, group, planned.offsets)
+                else:
+                    await carry_out(admin, group, planned)
+            done.plans[group] = planned
         except KlammError as e:
-            problems.append(str(e))
-    return plans, problems
+            done.problems.append(str(e))
+        done.setting = None
 
 
 def export(cluster: AdminCluster, groups: Groups = None, all_groups: AllGroups = False) -> None:

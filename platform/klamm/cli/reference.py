@@ -17,7 +17,7 @@ HEAD = """\
 # Command line
 
 Made by `./dev docs` from the commands; edit these, not this page. Exit codes: 0 done, 1 failed, 2 used wrongly,
-130 ended by Ctrl-C before it was done. What went wrong is one sentence on standard error (`klamm: …`); a command line that cannot be understood is answered with its
+130 ended by Ctrl-C before it was done, 143 by SIGTERM. What went wrong is one sentence on standard error (`klamm: …`); a command line that cannot be understood is answered with its
 usage and the sentence. The options of `klamm` itself stand before the command: `klamm --log-level DEBUG up`. The commands
 called `kafka-…` take Kafka's options and end as Kafka's do: [Kafka's runbooks](tools.md).
 """

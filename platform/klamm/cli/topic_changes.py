@@ -10,7 +10,7 @@ import typer
 
 from klamm.cli.admin import ExecuteOption, exactly_one
 from klamm.cli.cluster import AdminCluster
-from klamm.cli.common import fail, reported
+from klamm.cli.common import counted, ended_saying, fail, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.target import Target
@@ -90,17 +90,8 @@ def trim(
     with reported():
         at_ms = None if before_time is None else parse_time(before_time)
 
-        async def act(admin: Admin) -> tuple[list[dict[str, Any]], list[str]]:
-            from klamm.admin.records import delete_records
-
-            rows, targets = await _trim_plan(admin, topic, partitions, before_offset, at_ms)
-            failed = []
-            if execute and targets:
-                done = await delete_records(admin, targets)
-                failed = [str(e) for e in done.values() if isinstance(e, KlammError)]
-            return rows, failed
-
-        rows, failed = cluster.ask(act)
+        rows, targets = cluster.ask(lambda admin: _trim_plan(admin, topic, partitions, before_offset, at_ms))
+        failed = _deleted(cluster, targets) if execute and targets else []
         print_rows(
             rows, ["topic", "partition", "start_offset", "end_offset", "new_start_offset", "records"], output
         )
@@ -108,6 +99,16 @@ def trim(
             fail("; ".join(failed))
         if not execute:
             typer.echo("nothing was deleted: --execute does it", err=True)
+
+
+def _deleted(cluster: AdminCluster, before: Mapping[TopicPartition, int]) -> list[str]:
+    """Delete what is before these offsets. Returns a sentence for each partition where that failed."""
+    from klamm.admin.records import delete_records
+
+    unknown = f"nobody knows from which of {counted(len(before), 'partition')} records are deleted"
+    with ended_saying(f"{unknown}: the same command without --execute shows what is left to delete"):
+        done = cluster.ask(lambda admin: delete_records(admin, before))
+    return [str(e) for e in done.values() if isinstance(e, KlammError)]
 
 
 async def _trim_plan(
