@@ -57,6 +57,12 @@ def block(batch: pa.RecordBatch, layout: Layout) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(*joined, empty).cast(pa.large_binary())
 
 
+def indexes(batch: pa.RecordBatch, layout: Layout) -> set[str]:
+    """Returns the names of the indices that the rows go to."""
+    found = _indexes(batch, layout)
+    return {found.as_py()} if isinstance(found, pa.Scalar) else set(pc.unique(found).to_pylist())
+
+
 def _indexes(batch: pa.RecordBatch, layout: Layout) -> Any:
     if "_index" not in batch.schema.names:
         return pa.scalar(layout.index, pa.large_string())

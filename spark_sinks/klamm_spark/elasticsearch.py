@@ -5,8 +5,9 @@ created, not overwritten, and need an `@timestamp`), `id` (columns; by default t
 make `topic-partition-offset`), `document` (a column that holds the document as JSON text; otherwise all
 other columns are its fields), `op` (index or create), `template` (see `elasticsearch_template`), `user`,
 `password`, `api_key`, `ca_file`, `verify`, `batch.size` (documents), `batch.bytes`, `max.in.flight`
-(requests that a task has under way), `timeout.ms`, `retry.timeout.ms`, and for refused documents
-`dead_letter.topic` with `dead_letter.kafka.*`; without it they fail the task with the reason.
+(requests that a task has under way), `refresh` (true: a batch's documents can be searched when it ends),
+`timeout.ms`, `retry.timeout.ms`, and for refused documents `dead_letter.topic` with `dead_letter.kafka.*`; without
+it they fail the task with the reason.
 
 With an id, a batch that runs again writes the same documents: the index ends up as after one run. Without
 an id (no option and no such columns) the documents would be duplicated, so that is refused.
@@ -30,11 +31,11 @@ from pyspark.sql.types import StructType
 from klamm_base.errors import ConfigError
 from klamm_spark import figures
 from klamm_spark.bulk import BulkSender, Figures, Limits, Refused
-from klamm_spark.bulk_lines import BadDocumentError, Layout, block
+from klamm_spark.bulk_lines import BadDocumentError, Layout, block, indexes
 from klamm_spark.datasource.worker import settle
 from klamm_spark.datasource.writer import send_records
-from klamm_spark.elasticsearch_http import Endpoint, endpoint
-from klamm_spark.elasticsearch_options import checked, dead_letter_client, number, operation
+from klamm_spark.elasticsearch_http import Endpoint, endpoint, refresh
+from klamm_spark.elasticsearch_options import checked, dead_letter_client, flag, number, operation
 from klamm_spark.elasticsearch_template import Template, install, template
 
 _COORDINATES: Final = ("topic", "partition", "offset")
@@ -52,11 +53,15 @@ class Target:
     dead_letter_topic: str | None
     dead_letter_client: Mapping[str, str] = field(default_factory=dict, repr=False)
     figures: str | None = None
+    refresh: bool = False
 
 
 @dataclass
 class Indexed(WriterCommitMessage):
+    """A task's figures, and the indices that the batch is to refresh."""
+
     figures: Figures
+    refresh: frozenset[str] = frozenset()
 
 
 def target(options: Mapping[str, str], columns: list[str]) -> Target:
@@ -75,6 +80,7 @@ def target(options: Mapping[str, str], columns: list[str]) -> Target:
         dead_letter_topic=given.get("dead_letter.topic") or None,
         dead_letter_client=dead_letter_client(given),
         figures=given.get(figures.OPTION),
+        refresh=flag(given, "refresh"),
     )
 
 
@@ -116,11 +122,15 @@ class _Writing:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         settle()
         what = self._target
+        written: set[str] = set()
         with BulkSender(what.endpoint, what.limits, self._bad, self._wait) as sender:
             for batch in iterator:
-                if batch.num_rows:
-                    sender.send(block(batch, what.layout))
-            return Indexed(sender.finish())
+                if not batch.num_rows:
+                    continue
+                sender.send(block(batch, what.layout))
+                if what.refresh:
+                    written |= indexes(batch, what.layout)
+            return Indexed(sender.finish(), frozenset(written))
 
     def _wait(self, why: str | None) -> None:
         figures.wait(figures.base(self._target.figures), why)
@@ -145,31 +155,34 @@ class _Writing:
             ],
         )
 
-    @staticmethod
-    def _tell(messages: list[Any], place: str | None, batch: int) -> None:
+    def _finish(self, messages: list[Any], place: str | None, batch: int | None) -> None:
+        """Ends a batch: refreshes what it wrote to, and leaves its figures."""
         settle()
-        total = Figures()
+        total, written = Figures(), set[str]()
         for message in messages:
             if isinstance(message, Indexed):
                 total.add(message.figures)
-        figures.leave(place, batch, total)
+                written |= message.refresh
+        if written:
+            refresh(self._target.endpoint, written)
+        if batch is not None:
+            figures.leave(place, batch, total)
 
 
 class ElasticsearchBatchWriter(_Writing, DataSourceArrowWriter):
     """The writer of `df.write.format("klamm-elasticsearch")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leaves the figures. In a stream's foreachBatch the option ends in the batch's number."""
+        """Ends the batch. In a stream's foreachBatch the option ends in the batch's number."""
         place, _, number = (self._target.figures or "").rpartition("-")
-        if place and number.isdecimal():
-            self._tell(messages, place, int(number))
+        self._finish(messages, place, int(number) if place and number.isdecimal() else None)
 
 
 class ElasticsearchStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream.format("klamm-elasticsearch")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._tell(messages, self._target.figures, batchId)
+        self._finish(messages, self._target.figures, batchId)
 
 
 class ElasticsearchDataSource(DataSource):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import base64
 import http.client
+import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 
 from klamm_base.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 _CAUSES: Final = 4
 """A message names up to this many causes of an error."""
+_NAMES: Final = 5
+"""Indices in one refresh: a name has up to 255 bytes, three times as many when quoted, and Elasticsearch takes 4,096 bytes of a request's first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,27 @@ class Connection:
         return http.client.HTTPSConnection(
             url.hostname, url.port, timeout=self._where.timeout_s, context=context
         )
+
+
+def refresh(where: Endpoint, indices: Collection[str]) -> None:
+    """Makes what was written to these indices searchable now.
+
+    The documents are safe without it, and searchable after the index's own interval. So a refresh that is refused (it needs
+    the privilege `maintenance`) or gets no answer is told, and fails nothing.
+    """
+    names = sorted(quote(name, safe="") for name in indices)
+    connection = Connection(where)
+    try:
+        for first in range(0, len(names), _NAMES):
+            path = f"/{','.join(names[first : first + _NAMES])}/_refresh?ignore_unavailable=true"
+            status, answer = connection.request("POST", path, None)
+            if status != 200:
+                log.warning("%s: refresh: %s: %s", connection.name, status, short(answer))
+                return
+    except (OSError, http.client.HTTPException) as e:
+        log.warning("%s: refresh: %s", connection.name, str(e) or type(e).__name__)
+    finally:
+        connection.close()
 
 
 def reason(error: Any) -> str:

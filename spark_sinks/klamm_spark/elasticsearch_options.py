@@ -15,8 +15,8 @@ from klamm_spark.elasticsearch_http import endpoint
 
 OPTIONS: Final = (
     "hosts", "index", "data_stream", "id", "document", "op", "template", "template.patterns", "template.body",
-    "user", "password", "api_key", "ca_file", "verify", "batch.size", "batch.bytes", "max.in.flight", "timeout.ms",
-    "retry.timeout.ms", "dead_letter.topic",
+    "user", "password", "api_key", "ca_file", "verify", "batch.size", "batch.bytes", "max.in.flight", "refresh",
+    "timeout.ms", "retry.timeout.ms", "dead_letter.topic",
 )  # fmt: skip
 _CLIENT: Final = "dead_letter.kafka."
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
@@ -35,6 +35,7 @@ def checked(options: Mapping[str, str]) -> dict[str, str]:
     _check_target(given)
     for name in ("batch.size", "batch.bytes", "max.in.flight"):
         number(given, name, 1)
+    flag(given, "refresh")
     if given.get("dead_letter.topic") and f"{_CLIENT}bootstrap.servers" not in given:
         raise ConfigError(
             "dead_letter.topic needs dead_letter.kafka.bootstrap.servers", key=f"{_CLIENT}bootstrap.servers"
@@ -56,6 +57,13 @@ def number(given: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"{name}={text}: use a number, at least 1", key=name)
     return int(text)
+
+
+def flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name, "false").lower()
+    if text not in {"true", "false"}:
+        raise ConfigError(f"{name}={text}: use true or false", key=name)
+    return text == "true"
 
 
 def _check_target(given: Mapping[str, str]) -> None:

@@ -25,7 +25,8 @@ from klamm_spark import bulk, bulk_lines, figures
 from klamm_spark import throttle as throttle_module
 from klamm_spark.bulk import BulkSender, Figures, Limits, Refused, TargetError, sort_out
 from klamm_spark.bulk_lines import BadDocumentError, Layout
-from klamm_spark.elasticsearch_http import Endpoint, endpoint
+from klamm_spark.elasticsearch_http import Endpoint, endpoint, refresh
+from klamm_spark.elasticsearch_options import checked
 from klamm_spark.elasticsearch_template import log_template, template
 from klamm_spark.throttle import CALM, LONGEST_PAUSE_S, Throttle
 
@@ -410,3 +411,21 @@ def test_options_that_cannot_be_used_are_named(tmp_path: Any) -> None:
     assert found is not None
     assert found.body == b'{"index_patterns": ["a-*"]}'
     assert log_template(["a"], data_stream=True)["data_stream"] == {}
+
+
+def test_a_refresh_that_fails_is_told_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    refresh(endpoint({"hosts": "http://127.0.0.1:1"}), {"a"})
+    assert "http://127.0.0.1:1: refresh: [Errno 111] Connection refused" in caplog.text
+
+
+def test_the_indices_of_rows() -> None:
+    fixed = Layout("index", ("id",), "i", "d")
+    batch = rows(["1", "2", "3"], ["{}"] * 3)
+    assert bulk_lines.indexes(batch, fixed) == {"i"}
+    column = pa.array(["a", None, "a"], pa.string())
+    assert bulk_lines.indexes(batch.append_column("_index", column), fixed) == {"a", "i"}
+
+
+def test_refresh_is_true_or_false() -> None:
+    with pytest.raises(ConfigError, match="refresh=wait_for: use true or false"):
+        checked({"hosts": "http://127.0.0.1:1", "index": "i", "refresh": "wait_for"})

@@ -75,6 +75,39 @@ def test_columns_are_fields(spark: SparkSession, elasticsearch_server: Elasticse
         frame.write.format("klamm-elasticsearch").mode("append").options(**options | {"id": ""}).save()
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_batch_can_be_searched_when_it_ends(
+    spark: SparkSession, elasticsearch_server: ElasticsearchServer, tmp_path: Path, streamed: bool
+) -> None:
+    indices = [unique_index("spark") for _ in range(2)]
+    for index in indices:
+        call(elasticsearch_server, "PUT", index, {"settings": {"refresh_interval": "-1"}})
+    names = ", ".join(f"'{i}'" for i in indices)
+
+    def found() -> int:
+        return int(call(elasticsearch_server, "GET", f"{','.join(indices)}/_count")[1]["count"])
+
+    def write(refresh: str, first: int) -> None:
+        options = {"hosts": elasticsearch_server.url, "id": "id", "refresh": refresh}
+        columns = [f"cast(id + {first} AS STRING) AS id", f"array({names})[cast(id % 2 AS INT)] AS _index"]
+        if not streamed:
+            frame = spark.range(40).selectExpr(*columns)
+            frame.write.format("klamm-elasticsearch").mode("append").options(**options).save()
+            return
+        place = tmp_path / f"rows-{first}"
+        spark.range(40).write.parquet(str(place))
+        rows = spark.readStream.schema("id LONG").parquet(str(place)).selectExpr(*columns)
+        writer = rows.writeStream.format("klamm-elasticsearch").options(**options)
+        to_the_end(
+            writer.option("checkpointLocation", str(tmp_path / f"of-{first}")).trigger(availableNow=True).start
+        )
+
+    write("false", 0)
+    assert found() == 0, "the indices refresh nothing by themselves"
+    write("true", 40)
+    assert found() == 80
+
+
 def log_lines(count: int) -> list[tuple[str, bytes]]:
     filler = "x" * 200
     return [

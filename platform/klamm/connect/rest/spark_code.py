@@ -45,7 +45,7 @@ PLAIN: Final = frozenset(
         # elasticsearch
         "hosts", "index", "data_stream", "id", "document", "op", "template", "template.patterns", "template.body", "user",
         "password", "api_key", "ca_file", "verify", "batch.size", "batch.bytes", "max.in.flight", "timeout.ms",
-        "retry.timeout.ms", "dead_letter.topic", *(f"dead_letter.kafka.{name}" for name in _CLIENT),
+        "refresh", "retry.timeout.ms", "dead_letter.topic", *(f"dead_letter.kafka.{name}" for name in _CLIENT),
         # sql
         "table", "keys", "create",
     }

@@ -94,7 +94,7 @@ def _documents(target: Target) -> Output:
     """Returns the output of events and unparsed lines. One query reads and parses the topics once for both."""
     if isinstance(target, ElasticsearchTarget):
         query = f"SELECT doc_id, concat('{target.index('')}', kind) AS _index, document FROM {DOCUMENTS}"  # noqa: S608
-        options = {"hosts": target.url, "id": "doc_id", "document": "document"}
+        options = {"hosts": target.url, "id": "doc_id", "document": "document", "refresh": "true"}
         return Output(DOCUMENTS, "elasticsearch", query=query, trigger="1 second", options=options)
     query = f"SELECT key, value, concat('{topic('')}', kind) AS topic FROM {DOCUMENTS}"  # noqa: S608
     return Output(DOCUMENTS, "klamm", query=query, trigger="1 second")

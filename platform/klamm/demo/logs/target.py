@@ -75,7 +75,8 @@ class ElasticsearchTarget:
             self._call(
                 "create",
                 index=self.index(name),
-                settings={"number_of_shards": 1, "number_of_replicas": 0},
+                # The job refreshes after each of its batches; between them there is nothing new
+                settings={"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "5s"},
                 mappings={
                     "dynamic_templates": [{"texts": text}],
                     "properties": {"@timestamp": {"type": "date"}, "message": {"type": "text"}},
