@@ -111,6 +111,18 @@ def table(
     return "\n".join(lines) if chosen else ""
 
 
+def alone(results: CellResults) -> str:
+    """Returns how much of a small message's time is the client's own."""
+    if not any(cell.kind == "ping" and cell.name in results for cell in CELLS):
+        return ""
+    took = sorted(cells.load.latency_alone_us(messages=3_000))
+    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+    return (
+        f"Of these the client and the loopback alone take: p50 {p50:.0f} µs, p99 {p99:.0f} µs (librdkafka's mock broker in the "
+        "client's own process, which keeps nothing)."
+    )
+
+
 def verdict(results: CellResults) -> str:
     """Returns how the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p50 at most 0.6 and p99 at
     most half.
@@ -185,6 +197,7 @@ def main() -> int:
         report.table(process, PROCESS_ROWS),
         table(results, ("mb_s", "cpu_s_gb"), ("MB/s", "broker CPU s/GB"), (0, 2)),
         table(results, ("p50_us", "p99_us"), ("p50, µs", "p99, µs"), (0, 0)),
+        alone(results),
         verdict(results),
     ]))  # fmt: skip
     print(f"\n{text}")

@@ -167,14 +167,21 @@ def latency_us(
     bootstrap: str, topic: str, *, messages: int, warm: int = 300, acks: str = "1", size: int = 100
 ) -> list[float]:
     """Microseconds from produce() to the acknowledgement of single messages, one at a time."""
-    producer = Producer(
-        {
-            **client(bootstrap),
-            "acks": acks,
-            "linger.ms": 0,
-            "socket.nagle.disable": True,
-        }
-    )
+    return _latency_us(client(bootstrap), topic, messages, warm, acks, size)
+
+
+def latency_alone_us(*, messages: int, warm: int = 300, size: int = 100) -> list[float]:
+    """The same with librdkafka's mock broker: a thread of the client's own process that keeps nothing.
+
+    So much of each figure is the client's and the loopback's, whatever the broker is.
+    """
+    return _latency_us({"test.mock.num.brokers": 1, "log_level": 2}, "alone", messages, warm, "all", size)
+
+
+def _latency_us(
+    to: dict[str, str | int], topic: str, messages: int, warm: int, acks: str, size: int
+) -> list[float]:
+    producer = Producer({**to, "acks": acks, "linger.ms": 0, "socket.nagle.disable": True})
     value = bytes(size)
     took: list[float] = []
     for i in range(messages + warm):

@@ -99,7 +99,9 @@ def test_a_batch_can_be_searched_when_it_ends(
         rows = spark.readStream.schema("id LONG").parquet(str(place)).selectExpr(*columns)
         writer = rows.writeStream.format("klamm-elasticsearch").options(**options)
         to_the_end(
-            writer.option("checkpointLocation", str(tmp_path / f"of-{first}")).trigger(availableNow=True).start
+            writer.option("checkpointLocation", str(tmp_path / f"of-{first}"))
+            .trigger(availableNow=True)
+            .start
         )
 
     write("false", 0)
