@@ -12,8 +12,10 @@ from support.broker import new_topic
 from typer.testing import CliRunner
 
 from klamm.cli.main import app
+from klamm.cli.rest_client import DEFAULT_REST, Worker
 from klamm.up import embedded
 from klamm.up.extras import EXTRAS
+from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.testing import EmbeddedBroker
@@ -76,6 +78,26 @@ def test_asks_the_worker_where_its_file_says(broker: EmbeddedBroker, tmp_path: P
     given = [*words, "--url", "http://127.0.0.1:11"]
     rows = {row["check"]: row for row in json.loads(CliRunner().invoke(app, given).stdout)}
     assert "at http://127.0.0.1:11:" in rows["connect"]["said"]
+
+
+def test_no_worker_need_be_where_nobody_said_that_it_is(
+    broker: EmbeddedBroker, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def nobody(worker: Worker, _method: str, path: str, **_: float) -> None:
+        asked.append(worker.url + path)
+        raise KlammError(f"no answer from a Connect worker at {worker.url}: refused")
+
+    monkeypatch.setattr(Worker, "call", nobody)
+    words = ["doctor", "-b", broker.bootstrap, "--broker", str(config), "-o", "json"]
+    done = CliRunner().invoke(app, words)
+    rows = {row["check"]: row for row in json.loads(done.stdout)}
+    assert (asked, rows["connect"]["state"]) == ([f"{DEFAULT_REST}/"], "unknown")
+    assert (rows["connect"]["advice"], rows["broker"]["state"]) == ("if there is a worker, give --url", "ok")
+    done = CliRunner().invoke(app, [*words, "--url", DEFAULT_REST])
+    rows = {row["check"]: row for row in json.loads(done.stdout)}
+    assert (done.exit_code, rows["connect"]["state"]) == (1, "failed")
 
 
 @pytest.mark.usefixtures("processes")

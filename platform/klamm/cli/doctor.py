@@ -76,20 +76,22 @@ def doctor(
     """Look for what is wrong.
 
     Looks at versions, disk, descriptors, clock, ports, permissions, certificates, settings that fight each other, and at the broker
-    and the Connect worker (without --url at the listener that its file names). Without files it takes those of installed services and of
-    `klamm up` here. Exit code 1 when anything failed.
+    and the Connect worker (without --url at the listener that its file names, else at the default address, where none need be).
+    Without files it takes those of installed services and of `klamm up` here. Exit code 1 when anything failed.
     """
     from klamm.doctor.archive import Archive
     from klamm.doctor.finding import State
 
     with reported():
         configured = files.all()
+        guessed = False
         if _is_open(context, worker):
-            worker = _at_its_listener(worker, configured)
+            listener = _listener_of_worker(configured)
+            worker, guessed = (worker, True) if listener is None else (worker.at(listener), False)
         kept = Archive(configured, _secrets(worker))
         findings = [
             *_machine(configured, data_dir or []),
-            *([] if offline else _servers(cluster, worker, kept)),
+            *([] if offline else _servers(cluster, worker, kept, guessed=guessed)),
         ]
         rows = [{**asdict(each), "state": each.state.value} for each in findings]
         print_rows(rows, ["state", "check", "said", "advice"], output)
@@ -110,17 +112,16 @@ def _is_open(context: typer.Context, worker: Worker) -> bool:
     return source is not None and source.name == "DEFAULT" and worker.url == DEFAULT_REST
 
 
-def _at_its_listener(worker: Worker, configured: list[Configured]) -> Worker:
-    """Returns the worker at the first listener that its file names, where no address was given."""
+def _listener_of_worker(configured: list[Configured]) -> str | None:
+    """Returns the first listener that a worker's file names."""
     from klamm.web.listeners import Listener
     from klamm_base.addresses import EVERY_HOST
 
     for each in configured:
         if each.kind == "connect" and (listeners := _listeners_of(each)):
             scheme, host, number = listeners[0]
-            reached = Listener(scheme.lower(), "127.0.0.1" if host in EVERY_HOST else host, number)
-            return worker.at(str(reached))
-    return worker
+            return str(Listener(scheme.lower(), "127.0.0.1" if host in EVERY_HOST else host, number))
+    return None
 
 
 def _secrets(worker: Worker) -> list[str]:
@@ -182,9 +183,12 @@ def _certificates_of(each: Configured) -> list[Path]:
     return [Path(v) for v in dict.fromkeys(named) if v.endswith((".pem", ".crt"))]
 
 
-def _servers(cluster: AdminCluster, worker: Worker, kept: Archive) -> Iterator[Finding]:
-    """Yields what servers answer, and keeps it for the archive."""
+def _servers(cluster: AdminCluster, worker: Worker, kept: Archive, *, guessed: bool) -> Iterator[Finding]:
+    """Yields what servers answer, and keeps it for the archive. Nobody need answer at a `guessed` address of the worker."""
+    from klamm.doctor.finding import unknown
     from klamm.doctor.peers import cluster_report, described, reached
+
+    is_there = False
 
     def ask_cluster() -> str:
         report: dict[str, Any] = cluster.ask(cluster_report)
@@ -192,7 +196,9 @@ def _servers(cluster: AdminCluster, worker: Worker, kept: Archive) -> Iterator[F
         return described(report)
 
     def ask_worker() -> str:
+        nonlocal is_there
         root = worker.call("GET", "/", timeout_s=10)
+        is_there = True
         states: dict[str, Any] = worker.call("GET", "/connectors?expand=status", timeout_s=30)
         kept.add_json("connect.json", {"worker": root, "connectors": states})
         bad = [name for name, each in states.items() if _has_failed(each["status"])]
@@ -202,7 +208,10 @@ def _servers(cluster: AdminCluster, worker: Worker, kept: Archive) -> Iterator[F
 
     yield reached("broker", f"--bootstrap-server {cluster.bootstrap}", ask_cluster)
     if worker.url != NO_ADDRESS:
-        yield reached("connect", f"--url {worker.url}", ask_worker)
+        found = reached("connect", f"--url {worker.url}", ask_worker)
+        if guessed and not is_there:
+            found = unknown("connect", found.said, "if there is a worker, give --url")
+        yield found
 
 
 def _has_failed(status: dict[str, Any]) -> bool:
