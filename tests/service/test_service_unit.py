@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from klamm.cli.main import app
 from klamm.logdump.check import check
+from klamm.service import versions as service_versions
 from klamm.service.install import Wanted, plan
 from klamm.service.kinds import KINDS, kind_of
 from klamm.service.unit import Unit, quoted
@@ -290,6 +292,26 @@ class _Services:
         if current.name not in self.starts:
             raise KlammError(f"{current.name} does not start")
         self.running = current.name
+
+
+@pytest.mark.parametrize("requirement", ["/nope", "./nope[all]", "nope-1.0-py3-none-any.whl", "~/nope"])
+def test_nothing_is_made_for_a_path_where_nothing_is(tmp_path: Path, requirement: str) -> None:
+    with pytest.raises(KlammError, match=r"nope.*: no such file or folder"):
+        Versions(tmp_path / "prefix").make([requirement], datetime.now(UTC))
+    assert not (tmp_path / "prefix").exists()
+
+
+@pytest.mark.parametrize(
+    "requirement", ["klamm==2.1", "klamm[all]", "https://x/k.whl", "k @ file:///k.whl", "."]
+)
+def test_pip_judges_what_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirement: str
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(service_versions, "run", commands.append)
+    with pytest.raises(KlammError, match="there is no klamm in it"):
+        Versions(tmp_path).make([requirement], datetime.now(UTC))
+    assert commands[-1][-1] == requirement
 
 
 def test_an_upgrade_and_the_way_back(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class Versions:
 
         It is made where it stays, since its scripts hold its path; without the `klamm` in it, it counts as nothing.
         """
+        for requirement in requirements:
+            _check(requirement)
         path = self.prefix / "versions" / now.strftime("%Y%m%dT%H%M%SZ")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,6 +164,14 @@ def _version(environment: Path) -> str:
     """Returns the version of Klamm in an environment, as its package's folder is called."""
     found = [p.name for p in environment.glob("lib/python*/site-packages/klamm-*.dist-info")]
     return found[0].removeprefix("klamm-").removesuffix(".dist-info") if found else "unknown"
+
+
+def _check(requirement: str) -> None:
+    """Raises KlammError for a path where nothing is, before an environment is made for it. pip judges the rest."""
+    text = requirement.partition("[")[0].strip()
+    is_path = text.startswith((".", "/", "~")) or (text.endswith((".whl", ".tar.gz")) and "@" not in text)
+    if is_path and "://" not in text and not Path(text).exists():
+        raise KlammError(f"{text}: no such file or folder")
 
 
 def _name(path: Path | None) -> str:
