@@ -42,22 +42,24 @@ def test_a_mirror_flow_and_a_share_group_are_behind_when_they_stop(tmp_path):
             def found(group: str) -> dict:
                 return get(server, f"/v3/kafka/A/consumer/{group.replace('>', '%3E')}/lag")["status"]
 
+            def copied() -> dict:
+                """Returns the flow's place in the topic. Heartbeats of the other direction come by the flow, too."""
+                return next((p for p in found("A->B")["partitions"] if p["topic"] == topic), {})
+
             assert share.acknowledge((0, 3, [1])) == E.NONE
             wait_until(lambda: found("sharers")["totallag"] == 6, "the share group's lag")
             assert share.acknowledge((4, 9, [1])) == E.NONE
             wait_until(lambda: found("sharers")["totallag"] == 0, "no lag of the share group")
             assert found("sharers")["kind"] == "share"
             with Server("mirror", "start", str(path)) as mirror:
-                wait_until(
-                    lambda: found("A->B")["status"] == "OK" and found("A->B")["partitions"], "the flow"
-                )
+                wait_until(lambda: copied().get("current_lag") == 0, "the flow")
+                assert copied()["status"] == "OK"
                 assert mirror.stop() == 0
             produce(a.bootstrap, topic, ["y"] * 5)
-            wait_until(lambda: found("A->B")["totallag"] == 5, "the flow's lag")
-            wait_until(lambda: found("A->B")["status"] == "ERR", "the flow's end")
+            wait_until(lambda: copied()["current_lag"] == 5, "the flow's lag")
+            wait_until(lambda: copied()["status"] == "STOP", "the flow's end")
             flow = found("A->B")
-            stopped = {p["topic"] for p in flow["partitions"] if p["status"] == "STOP"}
-            assert (flow["kind"], topic in stopped, flow["time_lag_ms"] > 0) == ("mirror", True, True)
+            assert (flow["kind"], flow["status"], flow["time_lag_ms"] > 0) == ("mirror", "ERR", True)
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from support.broker import new_name
+from support.broker import new_name, wait_until
 from support.registry_process import RegistryProcess
 from support.rest_proxy_process import RestProxyProcess
 from support.secure_broker import SecureBroker
@@ -279,10 +279,15 @@ def test_two_instances_share_a_topic_and_one_takes_over(running: Any, proxy: Res
 def test_settings_of_all_brokers_and_of_several_topics(
     running: Any, proxy: RestProxyProcess, cluster: str
 ) -> None:
+    """Apache Kafka's brokers learn of a change after the controller's answer."""
     name, all_brokers = "log.cleaner.threads", f"{cluster}/broker-configs"
-    assert name not in {each["name"] for each in proxy.ask("GET", all_brokers)[1]["data"]}
+
+    def of_all() -> list[Any]:
+        return [each for each in proxy.ask("GET", all_brokers)[1]["data"] if each["name"] == name]
+
+    assert of_all() == []
     assert proxy.ask("PUT", f"{all_brokers}/{name}", {"value": "2"}, kind=JSON) == (204, None)
-    [held] = [each for each in proxy.ask("GET", all_brokers)[1]["data"] if each["name"] == name]
+    [held] = wait_until(of_all, "the broker knows the setting")
     assert (held["kind"], held["config_type"], held["name"], held["value"], held["source"]) == (
         "KafkaClusterConfig", "BROKER", name, "2", "DYNAMIC_DEFAULT_BROKER_CONFIG",
     )  # fmt: skip
@@ -297,7 +302,7 @@ def test_settings_of_all_brokers_and_of_several_topics(
     assert proxy.ask("POST", f"{all_brokers}:alter", checked, kind=JSON) == (204, None)
     assert proxy.ask("GET", f"{all_brokers}/{name}")[1]["value"] == "2"
     assert proxy.ask("DELETE", f"{all_brokers}/{name}") == (204, None)
-    assert proxy.ask("GET", f"{all_brokers}/{name}")[0] == 404
+    wait_until(lambda: proxy.ask("GET", f"{all_brokers}/{name}")[0] == 404, "the broker has forgotten it")
 
     one, two, none = new_topic(running), new_topic(running), new_name("none")
     change = [{"name": "retention.ms", "value": "1000"}]
@@ -309,10 +314,13 @@ def test_settings_of_all_brokers_and_of_several_topics(
         (two, 40002),
         (none, 40403),
     ]
-    listed = proxy.ask("GET", f"{cluster}/topics/-/configs")[1]["data"]
-    found = {each["topic_name"]: each["value"] for each in listed if each["name"] == "retention.ms"}
-    assert found[one] == "1000"
-    assert found[two] != "1000"
+
+    def retained() -> dict[str, str]:
+        listed = proxy.ask("GET", f"{cluster}/topics/-/configs")[1]["data"]
+        return {each["topic_name"]: each["value"] for each in listed if each["name"] == "retention.ms"}
+
+    wait_until(lambda: retained().get(one) == "1000", "the broker knows the topic's setting")
+    assert retained()[two] != "1000"
     assert (
         proxy.ask("POST", f"{cluster}/topics/-/configs:alter", {"data": asked["data"][:1] * 2}, kind=JSON)[0]
         == 422
