@@ -7,25 +7,25 @@ import os
 import random
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from support.inprocess import connect, produce, serving
 
-from klamm_broker.log import partition_log
+from klamm_broker.coordinator.transactions.coordinator import TransactionCoordinator
+from klamm_broker.log import validation
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import CorruptMessage, RecordTooLarge
 from klamm_broker.log.partition_log import PartitionLog
-from klamm_broker.server import recompression
+from klamm_broker.log.record_rules import SMALL_BYTES
 from klamm_kafka.wire.batch import Record, decode_records, encode_batch, patch, read_header
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.hot import ProduceData
 from klamm_kafka.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
+from klamm_kafka.wire.messages.end_txn import EndTxnRequest
 from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -116,7 +116,7 @@ def test_what_is_too_large_in_the_topics_codec_is_refused(open_log):
     batch = encode_batch([Record(timestamp=NOW, value=b"x" * 10_000)], compression=Compression.ZSTD)
     log = open_log(**{"compression.type": "uncompressed", "max.message.bytes": "5000"})
     with pytest.raises(
-        RecordTooLarge, match=r"in none: a batch of 10\d+ bytes exceeds max\.message\.bytes=5000"
+        RecordTooLarge, match=r"in none: a batch of more than 5000 bytes exceeds max\.message\.bytes=5000"
     ):
         log.append(batch, now_ms=NOW)
     assert log.log_end_offset == 0
@@ -143,7 +143,7 @@ async def test_large_batches_keep_their_order_and_hold_nobody_up(tmp_path):
         server.broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
         writer, other = await connect(server), await connect(server)
         big = [b"%d " % n + text(100_000) for n in range(5)]
-        assert len(big[0]) > recompression.LARGE_BYTES
+        assert len(big[0]) > SMALL_BYTES
         sending = [asyncio.create_task(produce(writer, "t", value)) for value in big]
         await asyncio.sleep(0)
         longest = 0.0
@@ -183,6 +183,19 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
         await connection.close()
 
 
+def note_threads(monkeypatch) -> list[int]:
+    """Returns the list to which each recompression will add its thread."""
+    threads = []
+    real = validation.recompress
+
+    def noted(*args):
+        threads.append(threading.get_ident())
+        return real(*args)
+
+    monkeypatch.setattr(validation, "recompress", noted)
+    return threads
+
+
 @pytest.mark.parametrize(
     ("value", "error"),
     [(text(10_000) * 400, ErrorCode.NONE), (text(200_000) * 40, ErrorCode.MESSAGE_TOO_LARGE)],
@@ -191,11 +204,7 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
 @pytest.mark.parametrize("behind", [0, 1], ids=["alone", "behind another"])
 async def test_compressed_batches_are_unpacked_off_the_loop(tmp_path, monkeypatch, value, error, behind):
     """Also when it fails: nobody tries it again on the loop."""
-
-    def on_the_loop(*_: object) -> None:
-        raise AssertionError("on the loop")  # the broker closes the connection
-
-    monkeypatch.setattr(partition_log, "recompress", on_the_loop)
+    threads = note_threads(monkeypatch)
     async with serving(tmp_path / "data") as server:
         overrides = {"compression.type": "gzip", "max.message.bytes": "600000"}
         server.broker.topic_changes.create_topic("t", partitions=1, overrides=overrides)
@@ -212,37 +221,31 @@ async def test_compressed_batches_are_unpacked_off_the_loop(tmp_path, monkeypatc
         answer = (await connection.request(request, 11)).responses[0].partition_responses[0]
         assert answer.error_code == error
         assert server.broker.partition("t", 0).log.log_end_offset == (0 if error else 1 + behind)
+        assert len(threads) == 1
+        assert threading.get_ident() not in threads
         await connection.close()
 
 
-def test_only_what_must_be_unpacked_or_is_large_needs_a_thread():
-    topics = {"t": SimpleNamespace(config=LogConfig(compression_type="gzip"))}
-    table = SimpleNamespace(by_name=topics, by_id={})
-
-    def wanted(*codecs, topic="t", size=1000) -> bool:
-        some = b"".join(bytes(encode_batch([Record(value=b"")], compression=codec)) for codec in codecs)
-        data = ProduceData(None, -1, 0, [(topic, [(0, None), (1, memoryview(some))])])
-        return recompression.wanted(table, data, size)
-
+def test_only_what_must_be_unpacked_or_is_large_needs_a_thread(open_log):
     none, gzip, zstd = Compression.NONE, Compression.GZIP, Compression.ZSTD
-    assert not wanted()
+
+    def wanted(*codecs, value=b"", topic="gzip") -> bool:
+        some = bytearray().join(encode_batch([Record(value=value)], compression=codec) for codec in codecs)
+        for job in open_log(**{"compression.type": topic}).preparing(some, now_ms=NOW):
+            return job is not None
+        return False
+
     assert not wanted(none, gzip, none)
     assert wanted(none, none, zstd)
-    assert wanted(none, size=recompression.LARGE_BYTES + 1)
-    assert not wanted(zstd, topic="other")
-    topics["t"].config = LogConfig()
-    assert not wanted(zstd, size=recompression.LARGE_BYTES + 1)
+    assert wanted(none, value=bytes(SMALL_BYTES))
+    assert not wanted(zstd, topic="zstd")
+    assert not wanted(zstd, value=bytes(SMALL_BYTES), topic="producer")
 
 
 @pytest.mark.parametrize("version", [11, 12])
 async def test_large_batches_of_a_transaction_are_compressed_off_the_loop(tmp_path, monkeypatch, version):
     """This includes batches that have to wait for the coordinator, which is told of the partition first (from version 12 on)."""
-    loop_thread, threads = threading.get_ident(), []
-    real = recompression.recompress
-    monkeypatch.setattr(
-        recompression, "recompress", lambda *args: (threads.append(threading.get_ident()), real(*args))[1]
-    )
-    monkeypatch.setattr(partition_log, "recompress", lambda *_: pytest.fail("on the loop"))
+    loop_thread, threads = threading.get_ident(), note_threads(monkeypatch)
     async with serving(tmp_path / "data", transaction_state_log_num_partitions="1") as server:
         server.broker.topic_changes.create_topic("t", partitions=1, overrides={"compression.type": "zstd"})
         connection = await connect(server)
@@ -277,6 +280,51 @@ async def test_large_batches_of_a_transaction_are_compressed_off_the_loop(tmp_pa
         assert [record.value for record in _all(log)] == values
         assert log.last_stable_offset == 0
         await connection.close()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_transaction_that_ends_meanwhile(tmp_path, monkeypatch, is_known):
+    """Nothing is written behind its marker, also where nobody knew that it was open."""
+    async with serving(tmp_path / "data", transaction_state_log_num_partitions="1") as server:
+        create = server.broker.topic_changes.create_topic
+        create("t", partitions=1, overrides={"compression.type": "zstd"})
+        connection, other = await connect(server), await connect(server)
+        init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        async with asyncio.timeout(60):
+            while (producer := await connection.request(init, 4)).error_code:
+                await asyncio.sleep(0.02)
+        if not is_known:
+            monkeypatch.setattr(TransactionCoordinator, "open_transaction", lambda *_: None)
+        begun, ended = threading.Event(), threading.Event()
+        real, loop_thread = validation.recompress, threading.get_ident()
+
+        def slow(*args):
+            if threading.get_ident() != loop_thread:  # as the marker is
+                begun.set()
+                assert ended.wait(60)
+            return real(*args)
+
+        monkeypatch.setattr(validation, "recompress", slow)
+        batch = encode_batch(
+            [Record(timestamp=int(time.time() * 1000), value=text(100_000))], producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch, base_sequence=0, is_transactional=True,
+        )  # fmt: skip
+        data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+        request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=5000, topic_data=[data])
+        sending = asyncio.create_task(connection.request(request, 12))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        end = EndTxnRequest(
+            transactional_id="x", producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, committed=True
+        )  # fmt: skip
+        assert (await other.request(end, 5)).error_code == 0
+        ended.set()
+        (answer,) = (await sending).responses[0].partition_responses
+        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+        log = server.broker.partition("t", 0).log
+        assert log.last_stable_offset == log.log_end_offset <= 1, "a marker at most"
+        await connection.close()
+        await other.close()
 
 
 def test_offsets_and_epoch_are_the_brokers(open_log):

@@ -25,6 +25,9 @@ from klamm_kafka.wire.batch import (
     patch_log_append_time,
     read_end_txn_marker,
     read_header,
+    recompressed,
+    sights,
+    unpacked,
 )
 from klamm_kafka.wire.compression import Compression, compress, decompress
 from klamm_kafka.wire.crc import PIECE_BYTES, crc32c
@@ -33,6 +36,7 @@ from klamm_kafka.wire.errors import (
     ErrorCode,
     InvalidRecord,
     ProtocolError,
+    UnpackedTooLarge,
     UnsupportedCompression,
 )
 from klamm_kafka.wire.messages.end_txn_marker import EndTxnMarker as EndTxnMarkerValue
@@ -346,3 +350,55 @@ def test_header_properties():
     assert header.compression is Compression.ZSTD
     assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, True, 1)
     assert (header.has_delete_horizon, header.has_producer_id) == (True, False)
+
+
+@SETTINGS
+@given(
+    rows=st.lists(records, min_size=1, max_size=8),
+    compression=st.sampled_from(Compression),
+    append_time=st.none() | st.just(77),
+    damage=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 255)), max_size=3),
+)
+def test_what_is_seen_of_records_is_what_would_be_decoded(rows, compression, append_time, damage):
+    """Also of damaged ones: both read the same records, or refuse them in the same words."""
+    plain = encode_batch(rows, base_offset=40, log_append_time=append_time)
+    for where, value in damage:
+        plain[HEADER_BYTES + where % (len(plain) - HEADER_BYTES)] = value
+    header = read_header(plain)
+    batch = recompressed(plain, 0, header, compression)
+
+    def seen():
+        found = read_header(batch)
+        return [sight for some in sights(unpacked(batch, 0, found), found) for sight in some]
+
+    def decoded():
+        return [(r.offset, r.timestamp, r.key is not None) for r in decode_records(batch)]
+
+    def outcome(read):
+        try:
+            return read()
+        except InvalidRecord as error:
+            return str(error)
+
+    assert outcome(seen) == outcome(decoded)
+
+
+@pytest.mark.parametrize("compression", list(Compression)[1:])
+def test_much_is_unpacked_up_to_the_limit(compression):
+    for size in (1 << 20, 5_000_000):
+        data = bytes(size - 1) + b"x"
+        packed = compress(compression, data)
+        for view in (packed, memoryview(bytearray(packed))):
+            assert bytes(decompress(compression, view, limit=size)) == data
+            with pytest.raises(UnpackedTooLarge, match=f"more than {size - 1} bytes"):
+                decompress(compression, view, limit=size - 1)
+        with pytest.raises(CorruptRecord):
+            decompress(compression, packed[:-5])
+
+
+def test_gzip_members_back_to_back():
+    parts = [b"a" * 10, b"", b"b" * 3_000_000, b"c"]
+    packed = b"".join(zlib.compress(part, wbits=31) for part in parts)
+    assert bytes(decompress(Compression.GZIP, packed)) == b"".join(parts)
+    with pytest.raises(UnpackedTooLarge):
+        decompress(Compression.GZIP, packed, limit=3_000_010)

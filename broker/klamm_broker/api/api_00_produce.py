@@ -18,21 +18,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klamm_base.errors import KlammError
 from klamm_broker.api.registry import Need, handles
 from klamm_broker.api.transactional_produce import NOT_ADDED, STEP, Verification, may_use, may_write
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.log.steps import Steps
-from klamm_broker.server import heavy, recompression
+from klamm_broker.server import heavy
 from klamm_broker.server.topics import Partition, Topic
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import (
+    PRODUCE_ELEMENTS_MAX,
     ManyElements,
     ProduceData,
     ProduceResult,
-    Records,
     TopicKey,
     encode_produce_response,
     encode_produced,
@@ -82,12 +81,8 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     except ManyElements:
         _produce_later(conn, bytearray(body), version, correlation_id)
         return None
-    if data.acks != KEEP and recompression.wanted(conn.broker.topics, data, len(body)):
-        _recompress_first(conn, bytearray(body), version, correlation_id)
-        return None
-    if data.transactional_id is None:
-        appended = append_all(conn.broker, data, access=access)
-    else:
+    verification: Verification | None = None
+    if data.transactional_id is not None:
         verification = Verification.of(conn.broker, data, version, access)
         if not verification.attempt():
             kept = bytearray(body)
@@ -99,13 +94,29 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
                 correlation_id,
             )
             return None
-        appended = append_all(conn.broker, data, verification, access=access)
+    steps = appending(conn.broker, data, verification, access=access)
+    done, appended, job = heavy.one_slice(steps)
+    if not done:
+        _keep(data)
+        slot = conn.park()
+        conn.hold()
+        answer = _answering(conn, slot, version, correlation_id, data.acks)
+        heavy.beside(slot, f"PRODUCE version {version}", steps, job, answer, to_the_end=True)
+        return None
     if data.acks == 0:
         _close_if_failed(conn, appended.answer)
         return None
     if appended.uncommitted and _parked_until_committed(conn, version, correlation_id, appended):
         return None
     return (encode_produce_response(correlation_id, version, appended.answer),)
+
+
+def _keep(data: ProduceData) -> None:
+    """Copy what is not appended yet, as the receive buffer will have other requests. The steps that append it find the copies."""
+    for _, partitions in data.topics:
+        for number, (index, records) in enumerate(partitions):
+            if records is not None:
+                partitions[number] = index, memoryview(bytearray(records))
 
 
 def _straight(
@@ -152,50 +163,19 @@ def _produce_later(conn: Connection, body: bytearray, version: int, correlation_
 
     def handle(found: tuple[ProduceData, Verification | None]) -> None:
         data, verification = found
-        if data.acks != KEEP and recompression.wanted(conn.broker.topics, data, len(body)):
-            _recompress(conn, slot, data, version, correlation_id)
+        if verification is not None and not verification.attempt():
+            _append_verified(conn, verification, lambda: data, version, correlation_id, held=slot)
         else:
-            _append_or_verify(conn, slot, lambda: data, version, correlation_id, verification=verification)
+            _append_held(
+                conn,
+                slot,
+                lambda: data,
+                version=version,
+                correlation_id=correlation_id,
+                verification=verification,
+            )
 
     heavy.run(slot, f"PRODUCE version {version} ({len(body)} bytes)", read(), handle, to_the_end=True)
-
-
-def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
-    """Recompress large batches in a thread; then handle the request as `produce` does, even if the connection is gone."""
-    slot = conn.park()
-    conn.hold()
-    _recompress(conn, slot, parse_produce(memoryview(body), 0, version), version, correlation_id)
-
-
-def _recompress(conn: Connection, slot: Slot, data: ProduceData, version: int, correlation_id: int) -> None:
-    broker = conn.broker
-    job = recompression.job(broker.topics, data, broker.now_ms())
-    broker.loop.run_in_executor(None, job).add_done_callback(
-        lambda future: _append_or_verify(conn, slot, future.result, version, correlation_id)
-    )
-
-
-def _append_or_verify(
-    conn: Connection,
-    slot: Slot,
-    get: Callable[[], ProduceData],
-    version: int,
-    correlation_id: int,
-    *,
-    verification: Verification | None = None,
-) -> None:
-    """Finish a request that was held up. Its transaction is verified now: it might have ended meanwhile."""
-    try:
-        data = get()
-    except Exception:  # `_append_held` meets it as well, and tells
-        log.debug("a request of %s could not be recompressed", conn)
-    else:
-        if data.transactional_id is not None:
-            verification = verification or Verification.of(conn.broker, data, version, conn.access)
-            if not verification.attempt():
-                _append_verified(conn, verification, get, version, correlation_id, held=slot)
-                return
-    _append_held(conn, slot, get, version=version, correlation_id=correlation_id, verification=verification)
 
 
 def _append_verified(
@@ -233,8 +213,31 @@ def _append_held(
     verification: Verification | None = None,
 ) -> None:
     """Finish a request that was held up, even if the connection is gone. One of very many partitions is done in slices."""
+    what = f"PRODUCE version {version}"
+    try:
+        data = get()
+        answer = _answering(conn, slot, version, correlation_id, data.acks)
+        steps = appending(conn.broker, data, verification, access=conn.access)
+        if _is_large(data) and (verification is None or verification.allows_steps):
+            heavy.run(slot, what, steps, answer, to_the_end=True)
+            return
+        done, appended, job = heavy.one_slice(steps)
+        if done:
+            answer(appended)
+        else:
+            heavy.beside(slot, what, steps, job, answer, to_the_end=True)
+    except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
+        log.exception("a request of %s failed", conn)
+        slot.fail(f"failed here: {e!r}")
+        conn.go_on()
 
-    def done(appended: Appended) -> None:
+
+def _answering(
+    conn: Connection, slot: Slot, version: int, correlation_id: int, acks: int
+) -> Callable[[Appended], None]:
+    """Returns what answers a request that was held up, and lets those behind it go on."""
+
+    def answer(appended: Appended) -> None:
         try:
             if acks == 0:
                 _close_if_failed(conn, appended.answer)
@@ -244,18 +247,7 @@ def _append_held(
         finally:
             conn.go_on()
 
-    try:
-        data = get()
-        acks = data.acks
-        steps = appending(conn.broker, data, verification, access=conn.access)
-        if _is_large(data) and (verification is None or verification.allows_steps):
-            heavy.run(slot, f"PRODUCE version {version}", steps, done, to_the_end=True)
-        else:
-            done(heavy.finished(steps))
-    except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
-        log.exception("a request of %s failed", conn)
-        slot.fail(f"failed here: {e!r}")
-        conn.go_on()
+    return answer
 
 
 def _is_large(data: ProduceData) -> bool:
@@ -275,17 +267,6 @@ class Appended(NamedTuple):
     uncommitted: list[Uncommitted]
 
 
-def append_all(
-    broker: BrokerState,
-    data: ProduceData,
-    verification: Verification | None = None,
-    *,
-    access: Access | None = None,
-) -> Appended:
-    """Append every partition's records, unless rights, the request, the topic or the transaction forbid it."""
-    return heavy.finished(appending(broker, data, verification, access=access))
-
-
 def appending(
     broker: BrokerState,
     data: ProduceData,
@@ -293,11 +274,13 @@ def appending(
     *,
     access: Access | None = None,
 ) -> Steps[Appended]:
-    """Does what `append_all` does, in steps.
+    """Append every partition's records, in steps, unless rights, the request, the topic or the transaction forbid it.
 
-    When a transaction ends between two of them, nothing more is written: it would stay open for ever.
+    When a transaction ends between two of them, nothing more is written: it would stay open for ever. Few partitions whose records need no
+    look are one step.
     """
-    left = STEP
+    may_pause = verification is None or verification.allows_steps
+    left = step = STEP if may_pause and _is_large(data) else PRODUCE_ELEMENTS_MAX
     over = verification is not None and verification.is_over()
     denied = None
     if data.transactional_id is not None and not may_use(access, data.transactional_id):
@@ -316,22 +299,27 @@ def appending(
         for index, records in partitions:
             left -= 1
             if not left:
-                left = STEP
-                yield None
+                left = step
+                if may_pause:
+                    yield None
+                now_ms = broker.now_ms()
                 over = verification is not None and verification.is_over()
             if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
-            elif verification is None:
-                result = append(broker, topic, index, records, now_ms, mirror=data.acks == KEEP)
-            elif (error := verification.error(topic.name, index)) is not None:
-                topic.metrics.failed_produces += 1
-                result = ProduceResult(index, error[0], error_message=error[1])
+            elif verification is not None and (error := verification.error(topic.name, index)) is not None:
+                result = _not_verified(topic, index, error)
             elif over:
-                topic.metrics.failed_produces += 1
-                result = ProduceResult(index, NOT_ADDED[0], error_message=NOT_ADDED[1])
+                result = _not_verified(topic, index, NOT_ADDED)
             else:
-                version = verification.transaction_version
-                result = append(broker, topic, index, records, now_ms, transaction_version=version)
+                straight = verification is None and data.acks != KEEP
+                found = append_straight(broker, topic, index, records, now_ms, may=straight)
+                if found is None:
+                    assert records is not None, "it has been looked at"
+                    append = Append(broker, topic, index, records, now_ms, data.acks == KEEP, verification)
+                    found, looked_inside = yield from _append(append)
+                    if looked_inside:
+                        left = 1
+                result = found
             if topic is not None and not result.error_code:
                 partition = topic.partitions[index]
                 if partition.log.high_watermark < (end := partition.log.log_end_offset):
@@ -379,20 +367,10 @@ def _parked_until_committed(
     return slot is not None
 
 
-def append(
-    broker: BrokerState,
-    topic: Topic,
-    index: int,
-    records: Records,
-    now_ms: int,
-    *,
-    transaction_version: int | None = None,
-    mirror: bool = False,
-) -> ProduceResult:
-    """Append a client's records to one partition, with the transaction version if they belong to a transaction.
-
-    `mirror`: they are batches of another cluster's log.
-    """
+def append_straight(
+    broker: BrokerState, topic: Topic, index: int, records: memoryview | None, now_ms: int, *, may: bool
+) -> ProduceResult | None:
+    """Append a client's records to one partition if they are the common case, and it `may` be. Returns None, and nothing has changed, if they need more care."""
     if not 0 <= index < len(topic.partitions):
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not records:
@@ -402,31 +380,65 @@ def append(
     partition = topic.partitions[index]
     if partition.deleted:  # since an earlier slice of the request
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    metrics = topic.metrics
-    metrics.produces += 1
-    if transaction_version is None and not mirror and isinstance(records, memoryview):
+    topic.metrics.produces += 1
+    if may:
         offset = broker.append_one(partition, records, now_ms)
         if offset is not None:
             return ProduceResult(index, 0, offset, -1, partition.log.log_start_offset)
+    return None
+
+
+class Append(NamedTuple):
+    """Records for one partition. `mirror`: they are batches of another cluster's log. `verification`: they belong to a transaction."""
+
+    broker: BrokerState
+    topic: Topic
+    partition_index: int
+    records: memoryview
+    now_ms: int
+    mirror: bool
+    verification: Verification | None
+
+
+def _append(append: Append) -> Steps[tuple[ProduceResult, bool]]:
+    """Append to one partition, in steps where much is unpacked. Returns also whether records were looked at, which takes time."""
+    broker, topic, index, records, now_ms, mirror, verification = append
+    partition = topic.partitions[index]
+    version = None if verification is None else verification.transaction_version
+    looked_inside = False
     try:
-        if isinstance(records, KlammError):  # found while they were recompressed
-            raise records
-        info = broker.append(
-            partition,
-            records,
-            now_ms=now_ms,
-            origin="mirror" if mirror else "client",
-            transaction_version=transaction_version,
-        )
+        if mirror:
+            info = broker.append(partition, records, now_ms=now_ms, origin="mirror")
+        else:
+            looked_inside = True  # also if they are refused
+            prepared = yield from partition.log.preparing(records, now_ms=now_ms)
+            looked_inside = prepared.looked_inside
+            if prepared.stopped:
+                if partition.deleted:
+                    return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), True
+                if verification is not None:
+                    verification.paused()
+                    if verification.is_over():
+                        return _not_verified(topic, index, NOT_ADDED), True
+                now_ms = broker.now_ms()
+            info = broker.append(partition, prepared, now_ms=now_ms, transaction_version=version)
     except (LogError, ProtocolError) as e:
-        metrics.failed_produces += 1
+        topic.metrics.failed_produces += 1
         if isinstance(e, StorageError):
             partition.not_written(e, "append")
         elif e.code not in _EXPECTED:
             log.error("append to %s failed: %s", partition, e)  # noqa: TRY400 - the sentence says it
         blamed = e.records if isinstance(e, LogError) else ()
-        return ProduceResult(index, e.code, error_message=str(e), record_errors=blamed)
-    return ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        return ProduceResult(index, e.code, error_message=str(e), record_errors=blamed), looked_inside
+    return (
+        ProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset),
+        looked_inside,
+    )
+
+
+def _not_verified(topic: Topic, index: int, error: tuple[ErrorCode, str | None]) -> ProduceResult:
+    topic.metrics.failed_produces += 1
+    return ProduceResult(index, error[0], error_message=error[1])
 
 
 _Refusal = tuple[int, int, int, int, str | None]

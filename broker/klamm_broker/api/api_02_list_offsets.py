@@ -77,7 +77,8 @@ def list_offsets(
             elif partition is None:
                 answers.append(_error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
-                answers.append(_answer(partition, asked, ctx.api_version, committed=committed))
+                answer = yield from _answer(partition, asked, ctx.api_version, committed=committed)
+                answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         yield None
     return ListOffsetsResponse(topics=topics)
@@ -85,7 +86,7 @@ def list_offsets(
 
 def _answer(
     partition: Partition, asked: ListOffsetsPartition, version: int, *, committed: bool
-) -> ListOffsetsPartitionResponse:
+) -> Steps[ListOffsetsPartitionResponse]:
     if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < SINCE.get(asked.timestamp, 0):
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
     if partition.log.offline:
@@ -94,7 +95,7 @@ def _answer(
     if error is not None:
         return _error(asked, error)
     try:
-        timestamp, offset, epoch = _find(partition, asked.timestamp, committed=committed)
+        timestamp, offset, epoch = yield from _find(partition, asked.timestamp, committed=committed)
     except LogError as e:
         return _error(asked, e.code)
     return ListOffsetsPartitionResponse(
@@ -106,7 +107,7 @@ def _answer(
     )
 
 
-def _find(partition: Partition, timestamp: int, *, committed: bool) -> Found:
+def _find(partition: Partition, timestamp: int, *, committed: bool) -> Steps[Found]:
     log = partition.log
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
@@ -117,7 +118,7 @@ def _find(partition: Partition, timestamp: int, *, committed: bool) -> Found:
         return -1, start, epochs[-1] if epochs else log.leader_epoch
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return _NONE
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    found = yield from log.finding_timestamp(None if timestamp == MAX_TIMESTAMP else timestamp)
     return found if found is not None and found[1] < end else _NONE
 
 

@@ -1,7 +1,7 @@
 """DescribeTransactions, key 65: version 0.
 
 Behaviour: tells state, producer, time-out, start and partitions of transactional ids; TRANSACTIONAL_ID_NOT_FOUND for
-ids that nobody uses.
+ids that nobody uses. An id that is named twice is told once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def describe_transactions(
             else TransactionState(
                 transactional_id=name, error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             )
-            for name in request.transactional_ids
+            for name in dict.fromkeys(request.transactional_ids)
         ]
     )
 

@@ -16,8 +16,10 @@ from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.log_loader import Loaded
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.producer_state import ProducerState
+from klamm_broker.log.steps import Steps
 from klamm_broker.log.timestamps import Found
 from klamm_broker.log.txn_index import AbortedTxn
+from klamm_broker.log.validation import Prepared
 
 NOWHERE = Path("/nonexistent")
 
@@ -46,9 +48,14 @@ class OfflineLog(PartitionLog):
     def _refuse(self) -> NoReturn:
         raise StorageError(f"{self.name} is offline: {self.why}")
 
+    def preparing(
+        self, batches: bytearray | memoryview, *, now_ms: int, from_client: bool = True
+    ) -> Steps[Prepared]:
+        self._refuse()
+
     def append(
         self,
-        batches: bytearray | memoryview,
+        batches: bytearray | memoryview | Prepared,
         *,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
@@ -73,10 +80,7 @@ class OfflineLog(PartitionLog):
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
         self._refuse()
 
-    def offset_for_timestamp(self, timestamp: int) -> Found | None:
-        self._refuse()
-
-    def max_timestamp_offset(self) -> Found | None:
+    def finding_timestamp(self, timestamp: int | None) -> Steps[Found | None]:
         self._refuse()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -24,9 +24,10 @@ from klamm_broker.log.producer_check import check_producers
 from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.straight import StraightLog
 from klamm_broker.log.swap import Swap
-from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
+from klamm_broker.log.validation import Batch, Buffer, Prepared, preparing
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, patch, patch_log_append_time
 
 log = logging.getLogger(__name__)
@@ -72,26 +73,42 @@ class PartitionLog(StraightLog):
 
     # Append
 
+    def preparing(
+        self, batches: bytearray | memoryview, *, now_ms: int, from_client: bool = True
+    ) -> Steps[Prepared]:
+        """Validates a record set in steps; `append` takes the result at once. Raises a LogError. Nothing has changed then.
+
+        What must be unpacked or packed for it, and could be much, is done in jobs.
+        """
+        while True:
+            config = self.config
+            if config.mirrors:
+                raise mirror_topic.refuse_ordinary(self.name)
+            prepared = yield from preparing(
+                batches, config, now_ms=now_ms, from_client=from_client, where=self.name
+            )
+            if self.config is config:
+                return prepared
+            batches = prepared.data  # it was checked by what held before
+
     def append(
         self,
-        batches: bytearray | memoryview,
+        batches: bytearray | memoryview | Prepared,
         *,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
         transaction_version: int | None = 0,
     ) -> AppendInfo:
-        """Validate a record set, give it offsets, and write it with one call.
+        """Validate a record set unless that is done, give it offsets, and write it with one call.
 
         `transaction_version` is that of markers, and of a client's records after their transaction was verified as open; None
         refuses records of transactions. The buffer is patched in place (base offset, leader epoch, append time) and not kept. If
         it raises a LogError, the log is unchanged.
         """
-        config = self.config
-        if config.mirrors:
-            raise mirror_topic.refuse_ordinary(self.name)
         from_client = origin == "client"
-        data: Buffer = batches
-        accepted = check_record_set(data, config, now_ms=now_ms, from_client=from_client, where=self.name)
+        if not isinstance(batches, Prepared):
+            batches = finish(self.preparing(batches, now_ms=now_ms, from_client=from_client))
+        data, accepted, config = batches.data, batches.batches, self.config
         if earlier := check_producers(
             self.producers,
             data,
@@ -108,8 +125,6 @@ class PartitionLog(StraightLog):
                 self.log_start_offset,
                 True,
             )
-        if needs_recompression(accepted, config):
-            data, accepted = recompress(data, accepted, config, self.name)
         first = offset = self.log_end_offset
         rows = []
         for position, header in accepted:

@@ -328,13 +328,13 @@ class Segment:
 
     def heads(self, position: int) -> Iterator[BatchHead]:
         """Yields the batches from `position` on, by small reads of their headers."""
-        fd, size = self.file.fd, self.size
+        file, size = self.file, self.size  # held, as the caller may make a pause
         chunk, start = b"", position
         unpack = _BATCH_HEAD.unpack_from
         while position + _HEAD_SIZE <= size:
             at = position - start
             if at + _HEAD_SIZE > len(chunk):
-                chunk, start, at = os.pread(fd, _CHUNK, position), position, 0
+                chunk, start, at = os.pread(file.fd, _CHUNK, position), position, 0
             base, length, delta, timestamp = unpack(chunk, at)
             if length < _LENGTH_MIN:
                 raise StorageError(

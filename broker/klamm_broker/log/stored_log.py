@@ -28,6 +28,7 @@ from klamm_broker.log.log_loader import Loaded
 from klamm_broker.log.producer_state import ProducerState
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.segment_list import SegmentList
+from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.txn_index import AbortedTxn
 
 log = logging.getLogger(__name__)
@@ -233,19 +234,24 @@ class StoredLog:
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
         """Returns (timestamp, offset, leader epoch) of the first record with at least this timestamp. Raises StorageError."""
+        return finish(self.finding_timestamp(timestamp))
+
+    def finding_timestamp(self, timestamp: int | None) -> Steps[timestamps.Found | None]:
+        """Does what `offset_for_timestamp` does, in steps. None asks for the first record with the largest timestamp."""
         try:
-            return timestamps.first_at_or_after(
-                self._segments, timestamp, log_start_offset=self.log_start_offset
+            if timestamp is None:
+                return (yield from timestamps.largest(self._segments))
+            return (
+                yield from timestamps.first_at_or_after(
+                    self._segments, timestamp, log_start_offset=self.log_start_offset
+                )
             )
         except OSError as e:
             raise self._storage_error("looking up a timestamp", e) from e
 
     def max_timestamp_offset(self) -> timestamps.Found | None:
         """Returns (timestamp, offset, leader epoch) of the first record with the largest timestamp. Raises StorageError."""
-        try:
-            return timestamps.largest(self._segments)
-        except OSError as e:
-            raise self._storage_error("looking up the largest timestamp", e) from e
+        return finish(self.finding_timestamp(None))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Returns (epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) if none is known."""

@@ -1,46 +1,66 @@
 """Finds offsets by timestamp in a list of segments, for ListOffsets.
 
-Time indexes lead to a segment and a position, batch headers to a batch; only that one batch is
-decoded.
+Time indexes lead to a segment and a position, batch headers to a batch; only that one batch is looked into. It may be large, and where
+timestamps do not rise very many headers lie between two entries of an index: so both take steps.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Final
 
+from klamm_broker.log.record_rules import unpacking
 from klamm_broker.log.segment import Segment
-from klamm_kafka.wire.batch import Record, decode_records, read_header
+from klamm_broker.log.steps import Steps
+from klamm_kafka.wire.batch import read_header, sights
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch)"""
+STEP: Final = 256
+"""Headers in one step."""
 
 
-def first_at_or_after(segments: Iterable[Segment], timestamp: int, *, log_start_offset: int) -> Found | None:
+def first_at_or_after(
+    segments: Iterable[Segment], timestamp: int, *, log_start_offset: int
+) -> Steps[Found | None]:
     """Returns the first record from the log start on with at least this timestamp."""
-    for segment in segments:
+    for segment in list(segments):  # there may be others after a step
         if segment.largest_timestamp < timestamp:
             continue
+        file = segment.file  # of a segment that is deleted meanwhile, too
         start = max(segment.time_index.lookup(timestamp - 1), log_start_offset)
+        left = STEP
         for position, size, _, last, largest in segment.heads(segment.index.lookup(start)):
+            left -= 1
+            if not left:
+                left = STEP
+                yield None
             if largest < timestamp or last < log_start_offset:
                 continue
-            records, epoch = _records(segment, position, size)
-            for record in records:
-                if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                    return record.timestamp, record.offset, epoch
+            data = os.pread(file.fd, size, position)
+            found = yield from _first_in(data, timestamp, log_start_offset)
+            if found is not None:
+                return found
     return None
 
 
-def largest(segments: Iterable[Segment]) -> Found | None:
+def largest(segments: Iterable[Segment]) -> Steps[Found | None]:
     """Returns the first record with the largest timestamp of all."""
     best = max((s for s in segments if s.size), key=lambda s: s.largest_timestamp, default=None)
     if best is None or best.largest_timestamp < 0:
         return None
     wanted = best.largest_timestamp
-    return first_at_or_after([best], wanted, log_start_offset=best.base_offset)
+    return (yield from first_at_or_after([best], wanted, log_start_offset=best.base_offset))
 
 
-def _records(segment: Segment, position: int, size: int) -> tuple[list[Record], int]:
-    data = os.pread(segment.file.fd, size, position)
-    return decode_records(data), read_header(data).leader_epoch
+def _first_in(data: bytes, timestamp: int, log_start_offset: int) -> Steps[Found | None]:
+    """Returns the first such record in a batch."""
+    header = read_header(data)
+    body = yield from unpacking(data, 0, header)
+    for seen in sights(body, header):
+        for offset, at, _ in seen:
+            if at >= timestamp and offset >= log_start_offset:
+                return at, offset, header.leader_epoch
+        yield None
+    return None

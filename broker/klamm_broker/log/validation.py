@@ -7,33 +7,32 @@ Kafka does for every record and that are left out here.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from klamm_broker.log import record_rules
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import (
     CorruptMessage,
     InvalidRecordBatch,
-    InvalidTimestamp,
     RecordBatchTooLarge,
     RecordTooLarge,
     UnsupportedMessageFormat,
 )
+from klamm_broker.log.record_rules import SMALL_BYTES, Rules
+from klamm_broker.log.steps import Steps
 from klamm_kafka.wire.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
-    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    Record,
     check_crc,
-    decode_records,
     read_header,
     recompressed,
 )
-from klamm_kafka.wire.compression import Compression
-from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
+from klamm_kafka.wire.compression import DECOMPRESSED_BYTES_MAX, Compression
+from klamm_kafka.wire.errors import CorruptRecord, UnpackedTooLarge
 
 Buffer = bytearray | memoryview
 Batch = tuple[int, BatchHeader]
@@ -57,10 +56,29 @@ _CODECS: Final = {
 }
 
 
-def check_record_set(
-    data: Buffer, config: LogConfig, *, now_ms: int, from_client: bool, where: str
-) -> list[Batch]:
-    """Returns (position, header) of the batches, if all may be appended. Raises a LogError."""
+class Prepared(NamedTuple):
+    """A record set that may be appended: checked by the rules of `config`, and in its codec.
+
+    `data` is the caller's buffer unless preparing has `stopped` in between; `received` is the size of what came. `looked_inside`: that took some time.
+    """
+
+    data: Buffer
+    batches: list[Batch]
+    config: LogConfig
+    received: int
+    stopped: bool
+    looked_inside: bool
+
+
+def preparing(
+    received: Buffer, config: LogConfig, *, now_ms: int, from_client: bool, where: str
+) -> Steps[Prepared]:
+    """Checks a record set, and gives it the topic's codec. Raises a LogError if not all of it may be appended.
+
+    Cheap work has no steps. Before the first one the data is copied, as the caller's buffer may change then. Jobs unpack or pack
+    much: codecs release the interpreter.
+    """
+    data, stopped, looked_inside = received, False, False
     batches: list[Batch] = []
     position, end = 0, len(data)
     if end > config.segment_bytes:
@@ -74,17 +92,44 @@ def check_record_set(
             check_crc(data, position, header)
         except CorruptRecord as e:
             raise CorruptMessage(f"{where}: {e}") from e
-        if not config.log_append_time:
-            limit = now_ms + config.message_timestamp_after_max_ms
-            if header.max_timestamp > limit or header.base_timestamp > limit:
-                _refuse_timestamps(data, position, header, limit, where)
-        if from_client and (config.compact or config.message_timestamp_before_max_ms != _UNBOUNDED):
-            _check_records(data, position, config, now_ms, where)
+        rules = _rules(header, config, now_ms, from_client=from_client, where=where)
+        if rules is not None:
+            done, body = (False, None) if looked_inside else record_rules.check(data, position, header, rules)
+            if not done:
+                if not stopped:
+                    data, stopped = bytearray(data), True
+                yield None
+                yield from record_rules.checking(data, position, header, rules, body)
+            looked_inside = True
         batches.append((position, header))
         position += header.length + 12
     if not batches:
         raise InvalidRecordBatch(f"{where}: an empty record set")
-    return batches
+    if needs_recompression(batches, config):
+        looked_inside = True
+        if _is_much(batches, config, end):
+            if not stopped:
+                data, stopped = bytearray(data), True
+            data, batches = yield from _recompressing(data, batches, config, where)
+        else:
+            data, batches = recompress(data, batches, config, where)
+    return Prepared(data, batches, config, end, stopped, looked_inside)
+
+
+def _rules(
+    header: BatchHeader, config: LogConfig, now_ms: int, *, from_client: bool, where: str
+) -> Rules | None:
+    """Returns the rules for which the records must be looked at; None, as nearly always, if there are none."""
+    latest: int | None = None
+    if not config.log_append_time:
+        limit = now_ms + config.message_timestamp_after_max_ms
+        if header.max_timestamp > limit or header.base_timestamp > limit:
+            latest = limit
+    if latest is None and not (
+        from_client and (config.compact or config.message_timestamp_before_max_ms != _UNBOUNDED)
+    ):
+        return None
+    return Rules(config, now_ms, latest, where)
 
 
 def _read(data: Buffer, position: int, where: str) -> BatchHeader:
@@ -137,53 +182,13 @@ def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, 
 
 def _check_size(size: int, config: LogConfig, where: str) -> None:
     if size > config.max_message_bytes:
-        raise RecordTooLarge(
-            f"{where}: a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}"
-        )
+        raise _too_large(str(size), config, where)
 
 
-def _refuse_timestamps(data: Buffer, position: int, header: BatchHeader, limit: int, where: str) -> None:
-    """Raise the error for a batch with timestamps in the future, by its header, and name its records with such timestamps."""
-    error = InvalidTimestamp(
-        f"{where}: timestamp {max(header.max_timestamp, header.base_timestamp)} is after {limit}, the broker's clock "
-        "and message.timestamp.after.max.ms"
+def _too_large(size: str, config: LogConfig, where: str) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"{where}: a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}"
     )
-    late = [r for r in _decode(data, position, where) if r.timestamp > limit]
-    error.records = tuple((r.offset, f"timestamp {r.timestamp} is after {limit}") for r in late)
-    raise error
-
-
-def _check_records(data: Buffer, position: int, config: LogConfig, now_ms: int, where: str) -> None:
-    records = _decode(data, position, where)
-    if config.compact:
-        keyless = [r.offset for r in records if r.key is None]
-        if keyless:
-            refused = InvalidRecordBatch(
-                f"{where}: compacted topic cannot accept message without key (record {keyless[0]})"
-            )
-            why = f"{where}: compacted topic cannot accept message without key"
-            refused.records = tuple((index, why) for index in keyless)
-            raise refused
-    if config.log_append_time:
-        return
-    oldest = now_ms - config.message_timestamp_before_max_ms
-    early = [r for r in records if NO_TIMESTAMP < r.timestamp < oldest]
-    if early:
-        error = InvalidTimestamp(
-            f"{where}: timestamp {early[0].timestamp} is behind the broker's clock ({now_ms}) by more than "
-            f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms}"
-        )
-        error.records = tuple((r.offset, f"timestamp {r.timestamp} is before {oldest}") for r in early)
-        raise error
-
-
-def _decode(data: Buffer, position: int, where: str) -> list[Record]:
-    try:
-        return decode_records(data, position)
-    except CorruptRecord as e:
-        raise CorruptMessage(f"{where}: {e}") from e
-    except (InvalidRecord, UnsupportedCompression) as e:
-        raise InvalidRecordBatch(f"{where}: {e}") from e
 
 
 def codec_of(config: LogConfig) -> Compression | None:
@@ -197,11 +202,28 @@ def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
     return codec is not None and any(h.attributes & COMPRESSION_MASK != codec for _, h in batches)
 
 
+def _is_much(batches: list[Batch], config: LogConfig, size: int) -> bool:
+    """Decides whether it could take long to recompress these batches: gzip takes 45 ms for 1 MiB, and 6 KB of a compressed batch can be 60 MB."""
+    unpacked = {Compression.NONE, codec_of(config)}
+    return size > SMALL_BYTES or any(h.attributes & COMPRESSION_MASK not in unpacked for _, h in batches)
+
+
+def _recompressing(
+    data: Buffer, batches: list[Batch], config: LogConfig, where: str
+) -> Steps[tuple[Buffer, list[Batch]]]:
+    done: list[tuple[Buffer, list[Batch]]] = []
+    yield lambda: done.append(recompress(data, batches, config, where))
+    return done.pop()
+
+
 def recompress(
     data: Buffer, batches: list[Batch], config: LogConfig, where: str
 ) -> tuple[bytearray, list[Batch]]:
     """Returns the same batches in the topic's codec at the topic's level. Raises a LogError."""
     codec = _CODECS[config.compression_type]
+    limit = DECOMPRESSED_BYTES_MAX
+    if codec is Compression.NONE:  # to copy what is refused would hold everybody up
+        limit = min(limit, config.max_message_bytes)
     result = bytearray()
     rewritten: list[Batch] = []
     for position, header in batches:
@@ -210,8 +232,12 @@ def recompress(
             result += data[position : position + header.size]
         else:
             try:
-                batch = recompressed(data, position, header, codec, config.compression_level(codec))
+                batch = recompressed(
+                    data, position, header, codec, config.compression_level(codec), limit=limit
+                )
             except CorruptRecord as e:
+                if isinstance(e, UnpackedTooLarge) and codec is Compression.NONE:
+                    raise _too_large(f"more than {limit}", config, f"{where}: in none") from e
                 raise CorruptMessage(f"{where}: {e}") from e
             _check_size(len(batch), config, f"{where}: in {codec.name.lower()}")
             result += batch
@@ -223,8 +249,8 @@ __all__ = [
     "HEADER_BYTES",
     "Batch",
     "Buffer",
-    "check_record_set",
-    "codec_of",
+    "Prepared",
     "needs_recompression",
+    "preparing",
     "recompress",
 ]

@@ -124,12 +124,19 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
         return None
     if type(result) is GeneratorType:
         steps = result
-        done, result = heavy.one_slice(steps)
+        done, result, job = heavy.one_slice(steps)
         if not done:  # a small request for very much: that goes on as a large one does
             slot = conn.park()
             conn.hold()
             what = f"{api.name} version {context.api_version}"
-            heavy.run(slot, what, steps, lambda result: _handled(slot, api, context, result))
+
+            def handled(result: Any) -> None:
+                _handled(slot, api, context, result)
+
+            if job is None:
+                heavy.run(slot, what, steps, handled)
+            else:
+                heavy.beside(slot, what, steps, job, handled)
             return None
     if not isinstance(result, asyncio.Future):
         count_error(conn, api, result)

@@ -1,7 +1,8 @@
 """Large requests: decoded, handled and answered in slices, one request of all clients at a time.
 
 A request of some hundred kilobytes takes the event loop tens of milliseconds. The connection is held until its handler
-has been called, so that no later request overtakes it. Event loop's thread only.
+has been called, so that no later request overtakes it. A request that needs a thread leaves the queue, and goes on beside
+the others. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from klamm_broker.server.slices import LONG_SLICE_S, lane_of
+from klamm_broker.log.steps import Job, Steps
+from klamm_broker.server import slices
+from klamm_broker.server.slices import LONG_SLICE_S, drive_in_turn, lane_of
 from klamm_kafka.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,7 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionar
 def run(
     slot: Parked,
     what: str,
-    steps: Generator[Any, None, _R],
+    steps: Steps[_R],
     then: Callable[[_R], None],
     *,
     to_the_end: bool = False,
@@ -103,14 +105,14 @@ def run(
             slot.charge.go_on()
         finished = True
         try:
-            finished, result = one_slice(steps)
+            finished, result, job = one_slice(steps)
             if finished:
                 then(result)
-        except ProtocolError as e:
-            slot.fail(f"{what}: {e}")
-        except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
-            log.exception("%s failed", what)
-            slot.fail(f"{what} failed here: {e!r}")
+            elif job is not None:
+                finished = True  # for the queue
+                beside(slot, what, steps, job, then, to_the_end=to_the_end)
+        except Exception as e:
+            _failed(slot, what, e)
         finally:
             if slot.charge is not None:
                 slot.charge.pause()
@@ -123,6 +125,66 @@ def run(
     queue.add(go_on)
 
 
+def beside(
+    slot: Parked,
+    what: str,
+    steps: Steps[_R],
+    job: Job | None,
+    then: Callable[[_R], None],
+    *,
+    to_the_end: bool = False,
+) -> None:
+    """Do the steps of a parked request from a job on, as `run` does but outside of the queue, which it would hold up.
+
+    Their slices wait in the lane of all. `job` is None if no thread is needed for the next step.
+    """
+
+    def done(going: asyncio.Future[_R]) -> None:
+        if slot.closed and not to_the_end:
+            going.exception()
+            return
+        try:
+            then(going.result())
+        except Exception as e:
+            _failed(slot, what, e)
+
+    drive_in_turn(slot.connection.loop, _on_account(slot, steps, job, to_the_end)).add_done_callback(done)
+
+
+class _Abandoned(Exception):
+    """Nobody waits for the result any more."""
+
+
+def _on_account(slot: Parked, steps: Steps[_R], job: Job | None, to_the_end: bool) -> Steps[_R]:
+    """Does the steps from a job on, on the account of the request."""
+    while True:
+        error: Exception | None = None
+        try:
+            yield job
+        except Exception as e:
+            error = e
+        if slot.closed and not to_the_end:
+            steps.close()
+            raise _Abandoned
+        if slot.charge is not None:
+            slot.charge.go_on()
+        try:
+            job = next(steps) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            if slot.charge is not None:
+                slot.charge.pause()
+
+
+def _failed(slot: Parked, what: str, error: Exception) -> None:
+    if isinstance(error, ProtocolError):
+        slot.fail(f"{what}: {error}")
+    else:  # a defect of ours: the peer must not wait for an answer that will not come
+        log.error("%s failed", what, exc_info=error)
+        slot.fail(f"{what} failed here: {error!r}")
+
+
 def finished(steps: Generator[Any, None, _R]) -> _R:
     """Do all steps at once. Returns their result."""
     try:
@@ -132,13 +194,6 @@ def finished(steps: Generator[Any, None, _R]) -> _R:
         return end.value  # type: ignore[no-any-return]
 
 
-def one_slice(steps: Generator[Any, None, _R]) -> tuple[bool, Any]:
-    """Work until the slice's time is up. Returns whether all is done, and the result."""
-    end = perf_counter() + LONG_SLICE_S
-    try:
-        next(steps)
-        while perf_counter() < end:
-            next(steps)
-    except StopIteration as finished:
-        return True, finished.value
-    return False, None
+def one_slice(steps: Steps[_R]) -> tuple[bool, Any, Job | None]:
+    """Work until the slice's time is up or a job is due. Returns whether all is done, the result, and the job."""
+    return slices.one_slice(steps, LONG_SLICE_S)

@@ -19,6 +19,7 @@ from klamm_broker.coordinator.share.model import NO_OFFSET, DeliverySettings, Sh
 from klamm_broker.coordinator.share.sessions import At, Owner, ShareSession, ShareSessions
 from klamm_broker.coordinator.share.share_partition import SharePartition
 from klamm_broker.coordinator.share.states import ReadState, Report, Written
+from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
@@ -158,11 +159,27 @@ class ShareServing:
             served.error = _FOR_READERS.get(read.error, read.error), read.message
             self.drop(served.key)
             return
+        if read.state.start_offset != NO_OFFSET:
+            self._begin(served, read, read.state.start_offset)
+            return
+        start = drive(self._storage.loop, self._resetting(served.key.group_id, served.partition))
+        if isinstance(start, asyncio.Future):
+            start.add_done_callback(lambda found: self._found(served, read, found))
+        else:
+            self._begin(served, read, start)
+
+    def _found(self, served: Served, read: ReadState, start: asyncio.Future[int]) -> None:
+        try:
+            self._begin(served, read, start.result())
+        except LogError as e:
+            served.error = e.code, str(e)
+            self.drop(served.key)
+
+    def _begin(self, served: Served, read: ReadState, start: int) -> None:
+        if not self.serves(served):
+            return  # dropped since, which woke its readers
         group_id, state, stored = served.key.group_id, read.state, served.partition.log
         core = SharePartition(lambda: self.delivery(group_id))
-        start = state.start_offset
-        if start == NO_OFFSET:
-            start = self._reset(group_id, served.partition)
         core.restore(start, state.batches, log_end=stored.log_end_offset)
         served.core, served.state_epoch = core, state.state_epoch
         served.timer = CoordinatorTimer(
@@ -172,14 +189,16 @@ class ShareServing:
         )
         served.wake()
 
-    def _reset(self, group_id: str, partition: Partition) -> int:
+    def _resetting(self, group_id: str, partition: Partition) -> Steps[int]:
         """Returns the offset at which a group begins: `share.auto.offset.reset`."""
         name, stored = "share.auto.offset.reset", partition.log
         value = self.setting(group_id, name) or "latest"
         if value == "earliest":
             return stored.log_start_offset
         age_ms = offset_reset(name, value)
-        found = None if age_ms is None else stored.offset_for_timestamp(self._storage.now_ms() - age_ms)
+        found = None
+        if age_ms is not None:
+            found = yield from stored.finding_timestamp(self._storage.now_ms() - age_ms)
         return stored.high_watermark if found is None else found[1]
 
     def serves(self, served: Served) -> bool:

@@ -7,6 +7,7 @@ should wait for all of them.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
@@ -59,6 +60,42 @@ def lane_of(loop: asyncio.AbstractEventLoop) -> Lane:
     return lane
 
 
+class Turns:
+    """Lets some do what takes much memory, in the order in which they came; the others wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self._loop = loop
+        self._left = most
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, begin: Callable[[], None]) -> None:
+        """Call `begin` when there is a turn: soon, or when another one has given its own back."""
+        if self._left:
+            self._left -= 1
+            self._loop.call_soon(begin)
+        else:
+            self._waiting.append(begin)
+
+    def give_back(self) -> None:
+        if self._waiting:
+            self._loop.call_soon(self._waiting.popleft())
+        else:
+            self._left += 1
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+TURNS: Final = min(4, os.cpu_count() or 1)
+"""Requests of one event loop whose records are unpacked or packed at a time: each may hold 256 MB of them."""
+
+
+def turns_of(loop: asyncio.AbstractEventLoop) -> Turns:
+    """Returns the turns of an event loop."""
+    turns = _turns.get(loop)
+    if turns is None:
+        turns = _turns[loop] = Turns(loop, TURNS)
+    return turns
+
+
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -87,14 +124,33 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
     Jobs run in a thread. An exception of the steps goes to the caller or into the future. Work that has begun is
     finished, even when nobody waits for it.
     """
-    finished, result, job = _slice(steps)
+    finished, result, job = one_slice(steps, SLICE_S)
     if finished:
         return result  # type: ignore[return-value]  # it is there once finished
     done: asyncio.Future[_R] = loop.create_future()
+    _go_on_with(loop, steps, job, done, SLICE_S)
+    return done
 
+
+def drive_in_turn(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> asyncio.Future[_R]:
+    """Run steps as `drive` does, when it is their turn among those that take much memory."""
+    done: asyncio.Future[_R] = loop.create_future()
+    turns = turns_of(loop)
+    turns.take(lambda: _go_on_with(loop, steps, None, done, LONG_SLICE_S))
+    done.add_done_callback(lambda _: turns.give_back())
+    return done
+
+
+def _go_on_with(
+    loop: asyncio.AbstractEventLoop,
+    steps: Steps[_R],
+    job: Job | None,
+    done: asyncio.Future[_R],
+    slice_s: float,
+) -> None:
     def go_on(error: Exception | None = None) -> None:
         try:
-            finished, result, job = _slice(steps, error)
+            finished, result, job = one_slice(steps, slice_s, error)
         except Exception as e:  # it belongs to whoever waits for the future
             if not done.cancelled():
                 done.set_exception(e)
@@ -114,7 +170,6 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
             loop.run_in_executor(None, _error_of, job).add_done_callback(job_done)
 
     then_go_on(job)
-    return done
 
 
 def when_done(
@@ -148,12 +203,14 @@ def _error_of(job: Job) -> Exception | None:
     return None
 
 
-def _slice(steps: Steps[_R], error: Exception | None = None) -> tuple[bool, _R | None, Job | None]:
+def one_slice(
+    steps: Steps[_R], slice_s: float, error: Exception | None = None
+) -> tuple[bool, _R | None, Job | None]:
     """Work until the slice's time is up or a job is due. Returns whether all is done, the result, and the job.
 
     `error` is the exception of the last job.
     """
-    end = perf_counter() + SLICE_S
+    end = perf_counter() + slice_s
     try:
         job = next(steps) if error is None else steps.throw(error)
         while job is None and perf_counter() < end:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from klamm_broker.log.validation import Prepared
 from klamm_broker.server.fetch_sessions import FetchSessions
 from klamm_broker.server.group_commit import GroupCommit
 from klamm_broker.server.topics import Partition, Topic, TopicTable
@@ -86,24 +87,25 @@ class Storage:
     def append(
         self,
         partition: Partition,
-        batches: bytearray | memoryview,
+        batches: bytearray | memoryview | Prepared,
         *,
         now_ms: int,
         origin: Literal["client", "coordinator", "mirror"] = "client",
         transaction_version: int | None = 0,
     ) -> AppendInfo:
-        """Append, then commit or wake. Raises LogError and ProtocolError, and then nothing has changed.
+        """Append, then commit or wake. A client's records are prepared. Raises LogError and ProtocolError, and then nothing has changed.
 
         With `durability=fsync` the records wait for the next round of `GroupCommit`. Otherwise they are readable at
         once, and the fetches that wait for them are woken.
         """
+        size = batches.received if isinstance(batches, Prepared) else len(batches)
         if origin == "mirror":
+            assert not isinstance(batches, Prepared), "batches of another cluster's log stay as they are"
             info = partition.log.append_copied(batches, now_ms=now_ms)
         else:
             info = partition.log.append(
                 batches, now_ms=now_ms, origin=origin, transaction_version=transaction_version
             )
-        size = len(batches)
         if not info.duplicate:
             metrics = partition.topic.metrics
             metrics.messages_in += info.last_offset - info.first_offset + 1

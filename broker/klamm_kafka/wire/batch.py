@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from klamm_kafka.wire.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
 from klamm_kafka.wire.crc import crc32c
 from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
-from klamm_kafka.wire.record_codec import read_records, write_records
+from klamm_kafka.wire.record_codec import Sight, read_records, scan_records, write_records
 from klamm_kafka.wire.varint import Buffer
 
 MAGIC: Final = 2
@@ -207,21 +207,52 @@ def _set_crc(buf: bytearray | memoryview, pos: int, end: int) -> None:
 
 
 def recompressed(
-    buf: Buffer, pos: int, header: BatchHeader, compression: Compression, level: int | None = None
+    buf: Buffer,
+    pos: int,
+    header: BatchHeader,
+    compression: Compression,
+    level: int | None = None,
+    *,
+    limit: int = DECOMPRESSED_BYTES_MAX,
 ) -> bytearray:
     """Returns the batch at `pos` with its records in another codec. Nothing else changes, and no record is looked at.
 
-    Raises CorruptRecord where they cannot be decompressed.
+    Raises UnpackedTooLarge if they are more than `limit`, CorruptRecord where they cannot be decompressed.
     """
-    view = memoryview(buf)
-    body = decompress(header.compression, view[pos + HEADER_BYTES : pos + header.size])
-    batch = bytearray(view[pos : pos + HEADER_BYTES])
+    body = unpacked(buf, pos, header, limit=limit)
+    batch = bytearray(memoryview(buf)[pos : pos + HEADER_BYTES])
     batch += compress(compression, body, level)
     attributes = header.attributes & ~COMPRESSION_MASK | compression
     _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LENGTH_PREFIX_BYTES)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
     _set_crc(batch, 0, len(batch))
     return batch
+
+
+def unpacked(buf: Buffer, pos: int, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """Returns the decompressed records of the batch at `pos`: its own bytes, if they are not compressed.
+
+    Raises UnpackedTooLarge if that is more than `limit`, CorruptRecord where they cannot be decompressed.
+    """
+    end = pos + header.size
+    if end > len(buf):
+        raise CorruptRecord(f"batch at {pos} is cut: {len(buf) - pos} of {header.size} bytes")
+    return decompress(header.compression, memoryview(buf)[pos + HEADER_BYTES : end], limit=limit)
+
+
+def sights(body: Buffer, header: BatchHeader) -> Iterator[list[Sight]]:
+    """Yields offset, timestamp and whether there is a key of each record in an `unpacked` body, some hundred at a time.
+
+    Raises InvalidRecord where the content is not what the header announces. Copies nothing.
+    """
+    found = scan_records(
+        body, count=header.record_count, base_offset=header.base_offset, base_timestamp=header.base_timestamp
+    )
+    for seen in found:
+        if header.timestamp_type:
+            yield [(offset, header.max_timestamp, keyed) for offset, _, keyed in seen]
+        else:
+            yield seen
 
 
 def decode_records(buf: Buffer, pos: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
@@ -231,12 +262,8 @@ def decode_records(buf: Buffer, pos: int = 0, *, limit: int = DECOMPRESSED_BYTES
     CorruptRecord where it cannot be decompressed.
     """
     header = read_header(buf, pos)
-    end = pos + header.size
-    if end > len(buf):
-        raise CorruptRecord(f"batch at {pos} is cut: {len(buf) - pos} of {header.size} bytes")
-    body = memoryview(buf)[pos + HEADER_BYTES : end]
     rows = read_records(
-        decompress(header.compression, body, limit=limit),
+        unpacked(buf, pos, header, limit=limit),
         count=header.record_count,
         base_offset=header.base_offset,
         base_timestamp=header.base_timestamp,

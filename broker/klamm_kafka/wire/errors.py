@@ -216,6 +216,10 @@ class CorruptRecord(ProtocolError):
     code = ErrorCode.CORRUPT_MESSAGE
 
 
+class UnpackedTooLarge(CorruptRecord):
+    """Records that are more than a limit when they are decompressed."""
+
+
 class InvalidRecord(ProtocolError):
     """A complete batch whose content breaks a rule."""
 

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from klamm_base.errors import KlammError
 from klamm_kafka.wire.errors import MalformedMessage, ProtocolError, UnsupportedVersion
 from klamm_kafka.wire.varint import TAGS_MAX, UVARINT_SMALL, decode_uvarint, encode_uvarint
 
@@ -35,17 +34,13 @@ PRODUCE_VERSIONS: Final = (3, 13)
 FETCH_VERSIONS: Final = (4, 18)
 
 
-Records = memoryview | KlammError | None
-"""Records for a partition: a view of the buffer from which they were read, None for null, or the reason for which they cannot be stored."""
-
-
 class ProduceData(NamedTuple):
-    """A produce request."""
+    """A produce request. Records are views of the buffer from which it was read; null is None."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[tuple[TopicKey, list[tuple[int, Records]]]]
+    topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
 
 
 PRODUCE_ELEMENTS_MAX: Final = 20_000
@@ -93,7 +88,7 @@ def _parse_classic(view: memoryview, pos: int, version: int, most: int) -> Produ
     transactional_id, pos = _string(view, pos, end)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(view, pos)
     pos += 10
-    topics: list[tuple[TopicKey, list[tuple[int, Records]]]] = []
+    topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     left = most - topic_count
     for _ in range(_count(topic_count, end - pos, 6)):
         name, pos = _string(view, pos, end)
@@ -101,7 +96,7 @@ def _parse_classic(view: memoryview, pos: int, version: int, most: int) -> Produ
             raise IndexError
         (partition_count,) = _I32.unpack_from(view, pos)
         pos += 4
-        partitions: list[tuple[int, Records]] = []
+        partitions: list[tuple[int, memoryview | None]] = []
         left -= partition_count
         if left < 0:
             raise ManyElements
@@ -125,7 +120,7 @@ def _parse_flexible(view: memoryview, pos: int, version: int, most: int) -> Prod
     transactional_id, pos = _compact_string(view, pos, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, pos)
     count, pos = decode_uvarint(view, pos + 6)
-    topics: list[tuple[TopicKey, list[tuple[int, Records]]]] = []
+    topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     key: TopicKey | None
     left = most - count + 1
     for _ in range(_count(count - 1, end - pos, 3)):
@@ -136,7 +131,7 @@ def _parse_flexible(view: memoryview, pos: int, version: int, most: int) -> Prod
             key, pos = _compact_string(view, pos, end)
             if key is None:
                 raise IndexError
-        partitions: list[tuple[int, Records]] = []
+        partitions: list[tuple[int, memoryview | None]] = []
         pos = _parse_partitions(view, pos, end, partitions, left)
         left -= len(partitions)
         pos = pos + 1 if view[pos] == 0 else _skip_tags(view, pos, end)
@@ -147,7 +142,7 @@ def _parse_flexible(view: memoryview, pos: int, version: int, most: int) -> Prod
 
 
 def _parse_partitions(
-    view: memoryview, pos: int, end: int, partitions: list[tuple[int, Records]], left: int
+    view: memoryview, pos: int, end: int, partitions: list[tuple[int, memoryview | None]], left: int
 ) -> int:
     count, pos = (view[pos], pos + 1) if view[pos] < 128 else decode_uvarint(view, pos)
     if count - 1 > left:
