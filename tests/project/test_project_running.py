@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 from support import essential, kinds, needs, starts
 from support.running import changed, slices
 from support.running.__main__ import main, parts, pytest_arguments
@@ -70,6 +71,11 @@ def test_nothing_is_run_again_long_after_the_end_of_the_budget(run):
 def test_ctrl_c_works_in_tests_that_a_shell_runs_in_the_background(run, workers):
     code, said = run("ctrl_c", workers=workers, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     assert code == 0, said
+
+
+def test_values_of_our_modules_can_be_kept_out_of_the_cases_of_ci():
+    """tests/conftest.py replaces this function of Hypothesis: a release without it would make the cases differ, and take long."""
+    assert "is_local_module_file" in providers._get_local_constants.__code__.co_names
 
 
 def test_a_pure_test_is_never_run_again(run):

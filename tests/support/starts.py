@@ -69,7 +69,8 @@ def _alive() -> Iterable[int]:
 
 
 def _hook(event: str, arguments: object) -> None:
-    if event in _EVENTS and _now is not None and os.getpid() == _pid:
+    # At the end of the interpreter there is no name of this module left.
+    if _now is not None and event in _EVENTS and os.getpid() == _pid:
         _now.see(event)
 
 
