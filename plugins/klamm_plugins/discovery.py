@@ -159,6 +159,7 @@ class PluginManager:
         self._pluggy = pluggy.PluginManager(hookspecs.PROJECT)
         self._pluggy.add_hookspecs(hookspecs)
         self._plugins: list[PluginDesc] = []
+        self._answers: dict[tuple[str, tuple[PluginType, ...]], list[PluginDesc]] = {}
         self.broken: list[BrokenPlugin] = []
 
     @classmethod
@@ -216,6 +217,7 @@ class PluginManager:
             self._break(name, ConnectError(f"{clash.class_name} is a plugin of {owner} already"))
             return
         self._plugins += new
+        self._answers.clear()
 
     def plugins(self, *types: PluginType) -> list[PluginDesc]:
         """Returns all plugins, or those of these kinds, ordered by kind and name."""
@@ -235,9 +237,10 @@ class PluginManager:
         Raises PluginNotFoundError, which begins with Kafka's words, when there is none or more than one, PluginBrokenError
         when its package cannot be imported.
         """
-        known, found = self._known(name, PluginType.SOURCE, PluginType.SINK)
+        found = self._called(name, PluginType.SOURCE, PluginType.SINK)
         if not found:
-            raise PluginNotFoundError(unknown_connector(name, {d.alias for d in known}) + self._hint())
+            aliases = {d.alias for d in self.connectors()}
+            raise PluginNotFoundError(unknown_connector(name, aliases) + self._hint())
         if len(found) > 1:
             raise PluginNotFoundError(
                 f"More than one connector matches alias {name}. Please use full package and class name "
@@ -267,7 +270,7 @@ class PluginManager:
 
     def find_plugin(self, name: str) -> PluginDesc:
         """Returns a plugin of any kind, for GET /connector-plugins/{name}/config. Raises PluginNotFoundError."""
-        _, found = self._known(name)
+        found = self._called(name)
         if not found:
             raise PluginNotFoundError(f"Unknown plugin {name}{self._hint()}")
         if len(found) > 1:
@@ -275,26 +278,35 @@ class PluginManager:
         return found[0]
 
     def _find_one(self, name: str, type: PluginType, base: type[Plugin] = Plugin) -> type[Plugin]:
-        known, found = ([d for d in some if issubclass(d.cls, base)] for some in self._known(name, type))
+        found = [d for d in self._called(name, type) if issubclass(d.cls, base)]
         if len(found) == 1:
             return found[0].cls
         if found:
             classes = " or ".join(d.class_name for d in found)
             raise PluginNotFoundError(f"Class {name} is ambiguous: use a full name, {classes}")
-        names = {each for d in known for each in d.names}
+        names = {each for d in self.plugins(type) if issubclass(d.cls, base) for each in d.names}
         raise PluginNotFoundError(unknown_class(name, names) + self._hint())
 
-    def _known(self, name: str, *types: PluginType) -> tuple[list[PluginDesc], list[PluginDesc]]:
-        """Returns all plugins of these kinds, and those called `name`."""
-        known = self.plugins(*types)
-        found = _match(name, known)
+    def called(self, name: str, *types: PluginType) -> list[PluginDesc]:
+        """Returns the plugins of these kinds that are called `name`, of those that are loaded. An answer is kept: to look
+        again would touch every class, and its memory, which processes share.
+        """
+        answer = self._answers.get((name, types))
+        if answer is None:
+            answer = _match(name, self.plugins(*types))
+            if answer:
+                self._answers[name, types] = answer
+        return answer
+
+    def _called(self, name: str, *types: PluginType) -> list[PluginDesc]:
+        """Returns the same, of all plugins if need be. Raises PluginBrokenError."""
+        found = self.called(name, *types)
         if not found and not self._all:
             self._load_all()
-            known = self.plugins(*types)
-            found = _match(name, known)
+            found = self.called(name, *types)
         if not found:
             self._raise_broken(name)
-        return known, found
+        return found
 
     def _raise_broken(self, name: str) -> None:
         """Raises PluginBrokenError if the package of this name is broken: it is needed, or the name is a path below it."""

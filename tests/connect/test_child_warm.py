@@ -33,7 +33,7 @@ def test_child_warm_starts_no_thread(module: str, connector: str) -> None:
     """A fork copies the locks that other threads hold, and not the threads."""
     said = in_a_process(
         "import os; from klamm.connect.child import forkserver, warm; forkserver.load(())\n"
-        f"needs = ((('a', {module!r}),), {connector!r})\n"
+        f"needs = ((('a', {module!r}), ('b', 'klamm_plugins.builtin')), {connector!r}, ('StringConverter',))\n"
         "assert warm.warm(*needs)\n"
         "plugins = warm.plugins_of(needs[0])\n"
         "assert plugins is warm.plugins_of([list(pair) for pair in needs[0]]), 'children find what is warm'\n"
@@ -47,7 +47,7 @@ def test_child_warm_starts_no_thread(module: str, connector: str) -> None:
 def test_child_warm_leaves_others_and_errors_to_the_child() -> None:
     said = in_a_process(
         "import sys; from klamm.connect.child import warm\n"
-        "print(warm.warm([('x', 'somebody.elses')], 'X'), warm.warm([('f', 'klamm_connectors.file')], 'Nobody'),\n"
-        "      warm.warm([], 'FileStreamSink'), 'somebody' in sys.modules)"
+        "print(warm.warm([('x', 'somebody.elses')], 'X', ()), warm.warm([('f', 'klamm_connectors.file')], 'Nobody', ()),\n"
+        "      warm.warm([], 'FileStreamSink', ()), 'somebody' in sys.modules)"
     )
     assert said == "False True False False"

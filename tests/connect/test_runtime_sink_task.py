@@ -109,14 +109,19 @@ class FakeConsumer:
             del self.positions[place]
             self.paused.discard(place)
 
-    def poll(self, timeout):
+    def step(self):
         if self.script:
             step = self.script.pop(0)
             if callable(step):
                 step()
+
+    def poll(self, timeout):
+        self.step()
         return next(iter(self.consume(1, 0)), None)
 
     def consume(self, count, timeout):
+        if timeout:
+            self.step()
         found = []
         while len(found) < min(count, 5):
             open_ = [p for p, at in self.positions.items() if p not in self.paused and at < 100]
@@ -443,7 +448,7 @@ def test_after_an_error_what_was_delivered_before_is_committed(rig):
 
 def test_an_error_of_the_consumer_fails_the_task(rig):
     error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    rig.consumer.poll = lambda timeout: FakeMessage(P0, 0, error)
+    rig.consumer.consume = lambda count, timeout: [FakeMessage(P0, 0, error)]
     with pytest.raises(ConnectError, match=r"The consumer failed: .*TOPIC_AUTHORIZATION_FAILED"):
         rig.runner.run()
 
@@ -742,12 +747,12 @@ def test_the_error_of_put_is_the_tasks_whatever_close_raises_after_it(rig, caplo
 
 @pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TRANSPORT])
 def test_an_error_that_passes_fails_no_task(rig, code):
-    real, errors = rig.consumer.poll, [KafkaError(code)] * 2
+    real, errors = rig.consumer.consume, [KafkaError(code)] * 2
 
-    def poll(timeout):
-        return FakeMessage(P0, 0, errors.pop()) if errors else real(timeout)
+    def consume(count, timeout):
+        return [FakeMessage(P0, 0, errors.pop())] if errors else real(count, timeout)
 
-    rig.consumer.poll = poll
+    rig.consumer.consume = consume
     rig.run(rig.assign(P0), None)
     assert rig.task.seen[P0]
 
@@ -761,3 +766,18 @@ def test_a_message_that_comes_while_nothing_may_changes_nothing_of_what_was_deli
 
     rig.run(rig.assign(P0), hold, rig.consumer.paused.clear, None)
     assert rig.consumer.committed == {P0: len(rig.task.seen[P0])}
+
+
+def test_an_idle_task_waits_for_its_input_also_while_it_hands_over_nothing(rig):
+    """An empty `put` comes with each poll: it is no sign that the task moves, nor that its target is waited for."""
+    seen = []
+
+    def look():
+        seen.append((control.vitals.report()["waiting_for"], control.vitals.place()))
+
+    control = rig.control
+    rig.consumer.logs, rig.consumer.positions = {}, {}
+    rig.run(look, look, look)
+    assert [waits for waits, _ in seen] == [None] * 3, "not for long"
+    assert len({place for _, place in seen}) == 1, "and since its start"
+    assert seen[0][1][0] == "assignment"

@@ -18,6 +18,7 @@ from klamm.connect.child.dry_run import dry_run
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, secret_values
 from klamm.connect.child.stage_keys import further_keys, stage_answers
+from klamm.connect.child.warm import plugins_of
 from klamm.connect.children.channel import Message
 from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
@@ -37,7 +38,7 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
     if order["method"] == "list_plugins":
         control.notify("result", result=list_plugins(params.get("entry_points")))
         return
-    plugins = PluginManager.load(order["entry_points"])
+    plugins = plugins_of(order["entry_points"])
     result: Any
     match order["method"]:
         case "plugin_config":

@@ -126,6 +126,9 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
         "queued.max.messages.kbytes": 32 << 10,
         # At that bound, librdkafka would otherwise pause fetching for a whole second.
         "fetch.queue.backoff.ms": 10,
+        # A broker answers as soon as there is a record. Kafka's half second only makes thousands of idle tasks ask more
+        # often.
+        "fetch.wait.max.ms": 2_000,
         "enable.partition.eof": False,
         "statistics.interval.ms": 0,
     }

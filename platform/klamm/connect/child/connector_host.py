@@ -10,8 +10,6 @@ import logging
 import queue
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
-
 from klamm.connect.child.control import Control
 from klamm.connect.child.failure import answer_safely
 from klamm.connect.child.plugins import check_keys, connector_class
@@ -19,12 +17,11 @@ from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
 from klamm.connect.child.warm import plugins_of
 from klamm.connect.children.channel import Message
 from klamm.connect.model import ConnectorSpec
+from klamm.connect.settings.limits import Limits
 from klamm_plugins.connector import SinkConnector, SourceConnector
 from klamm_plugins.discovery import kafka_name, python_name
 
 log = logging.getLogger(__name__)
-
-_BEAT_S: Final = 1.0
 
 
 class HostContext:
@@ -47,6 +44,7 @@ def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
     """Runs a connector's process from its order to its end."""
     spec = ConnectorSpec.from_json(order["spec"])
     secrets += secret_values(None, spec.config, spec.worker)
+    control.expect_silence(Limits.of(spec.worker, spec.config).heartbeat_ms)
     cls = connector_class(plugins_of(order["entry_points"]), spec.config)
     secrets += secret_values(cls, spec.config)
     keep_secret(control, secrets)
@@ -79,7 +77,7 @@ class _Host:
                 if self._context.error is not None:
                     raise self._context.error
                 self._control.vitals.enter("paused" if self._control.paused else "input")
-                self._control.wait_for_order(_BEAT_S)
+                self._control.wait_for_order(self._control.quiet_s)
         finally:
             self._stop()
 

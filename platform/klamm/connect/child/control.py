@@ -1,12 +1,13 @@
 """The child's end of the control channel: its thread listens while the main thread calls plugins.
 
 It takes orders (stop, pause, resume), carries requests in both directions and reports progress every half
-second. When the worker is gone, it ends the process at once, whatever the main thread does; records that are
+second, or every few seconds where there is none. When the worker is gone, it ends the process at once, whatever the main thread does; records that are
 not committed are delivered again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -30,11 +31,14 @@ log = logging.getLogger(__name__)
 # Short enough for a live progress display, long enough to cost nothing.
 REPORT_INTERVAL_S: Final = 0.5
 # A report that says nothing new comes so seldom: a worker may have thousands of idle tasks.
-QUIET_INTERVAL_S: Final = 2.0
+QUIET_INTERVAL_S: Final = 5.0
+# After so long without news, the vitals are looked at as seldom, too, until `Vitals.wake` is called.
+CALM_S: Final = 5.0
 # The time limit for a request to the worker, which may first have to read the offset topic to its end.
 CALL_TIMEOUT_S: Final = 60.0
 EXIT_ORPHANED: Final = 70
 _DEFAULT_STOP_S: Final = 5.0
+_NEWS: Final = 0  # in the pipe of signals: no signal has this number
 
 
 class Reports:
@@ -43,11 +47,18 @@ class Reports:
     def __init__(self) -> None:
         self._sent: dict[str, Any] = {}
         self._sent_s = 0.0
+        self._news_s = 0.0
+
+    def calm(self, now: float) -> bool:
+        """Tells whether there was nothing new for a while."""
+        return now - self._news_s > CALM_S
 
     def news(self, report: dict[str, Any], now: float, quiet_s: float) -> dict[str, Any] | None:
         """Returns `report` if it is to be sent now (monotonic s). `beats`, which always grow, are no news."""
         told = {**report, "beats": 0}
-        if told == self._sent and now - self._sent_s < quiet_s:
+        if told != self._sent:
+            self._news_s = now
+        elif now - self._sent_s < quiet_s:
             return None
         self._sent, self._sent_s = told, now
         return report
@@ -86,6 +97,10 @@ class Control:
         for message in early:
             self._handle(message)
         self._thread.start()
+
+    def expect_silence(self, limit_ms: int) -> None:
+        """Makes reports so frequent that a silence of `limit_ms` means a hang."""
+        self.quiet_s = min(QUIET_INTERVAL_S, limit_ms / 4000)
 
     def notify(self, event: str, **fields: Any) -> None:
         """Sends an event to the worker."""
@@ -141,21 +156,38 @@ class Control:
             os._exit(EXIT_ORPHANED)
 
     def _serve(self) -> None:
-        due = time.monotonic() + REPORT_INTERVAL_S
+        due = time.monotonic()
         reports = Reports()
         sources: list[BlockingChannel | int] = [self._channel, self._signals_r]
         while True:
+            now = time.monotonic()
+            if now >= due:
+                due = now + self._report(reports, now)
             ready, _, _ = select.select(sources, [], [], max(0.0, due - time.monotonic()))
-            if time.monotonic() >= due:
-                due = time.monotonic() + REPORT_INTERVAL_S
-                if (report := reports.news(self.vitals.report(), time.monotonic(), self.quiet_s)) is not None:
-                    self.notify("progress", **report)
-                if (tables := self.vitals.take_tables()) is not None:
-                    self.notify("metrics", tables=orjson.Fragment(tables))
-            if self._signals_r in ready and signal.SIGTERM in os.read(self._signals_r, 64):
-                self.ask_to_stop()
+            if self._signals_r in ready:
+                written = os.read(self._signals_r, 64)
+                if signal.SIGTERM in written:
+                    self.ask_to_stop()
+                if _NEWS in written:
+                    due = min(due, time.monotonic() + REPORT_INTERVAL_S)
             if self._channel in ready:
                 self._listen()
+
+    def _report(self, reports: Reports, now: float) -> float:
+        """Tells the worker what is new; returns the seconds until the next look."""
+        if (report := reports.news(self.vitals.report(), now, self.quiet_s)) is not None:
+            self.notify("progress", **report)
+        if (tables := self.vitals.take_tables()) is not None:
+            self.notify("metrics", tables=orjson.Fragment(tables))
+        if not reports.calm(now):
+            return REPORT_INTERVAL_S
+        self.vitals.wake = self._wake
+        return max(self.quiet_s, REPORT_INTERVAL_S)
+
+    def _wake(self) -> None:
+        """Makes the control thread look at the vitals soon. A full pipe wakes it, too."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.signals_fd, bytes([_NEWS]))
 
     def _listen(self) -> None:
         try:

@@ -203,6 +203,7 @@ def load(more: Sequence[str]) -> None:
     """Imports what all children need, and more modules."""
     for name in (*PRELOAD, *more):
         importlib.import_module(name)
+    warm.warm_clients()
     # The collector never traverses frozen objects, so their pages stay shared after a fork.
     gc.collect()
     gc.freeze()

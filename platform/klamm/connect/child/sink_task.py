@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 # Larger batches convert and write cheaper; so many 1 KB records still take only a moment.
 BATCH_RECORDS_MAX: Final = 2_000
 _POLL_S: Final = 0.5
+# A task that had no record for so long waits longer: it takes an order up to a second later.
+_IDLE_AFTER_S: Final = 10.0
+_IDLE_POLL_S: Final = 1.0
 _RETRY_POLL_S: Final = 0.1
 _RETRY_MIN_S: Final = 0.5
 _RETRY_MAX_S: Final = 30.0
@@ -120,6 +123,8 @@ class SinkRunner:
         self._taken = 0
         self._bytes = self._batch_bytes = 0  # of values, as they were in their topics
         self._lag_due = 0.0
+        self._idle_poll_s = min(_IDLE_POLL_S, control.quiet_s)
+        self._record_s = time.monotonic()  # when there was one, or the start
         self._topics: set[str] = set()
 
     def run(self) -> None:
@@ -194,10 +199,13 @@ class SinkRunner:
 
     def _consume(self) -> list[Message]:
         """Returns the messages there are; waits for the first one only."""
-        first = self._consumer.poll(_POLL_S)
-        if first is None:
-            return []
-        return [first, *self._consumer.consume(self._batch_max - 1, 0)]
+        idle = time.monotonic() - self._record_s > _IDLE_AFTER_S
+        # Unlike `poll`, `consume` does not wake up five times a second to look for signals.
+        messages = self._consumer.consume(1, self._idle_poll_s if idle else _POLL_S)
+        if messages:
+            self._record_s = time.monotonic()
+            messages += self._consumer.consume(self._batch_max - 1, 0)
+        return messages
 
     def _take(self, messages: list[Message]) -> None:
         """Converts messages into the batch, without those of partitions that another task has now."""
@@ -250,6 +258,7 @@ class SinkRunner:
         self._tolerance.serve()
 
     def _deliver(self) -> None:
+        before = self._vitals.place()
         self._vitals.enter("target")
         records = sum(map(len, self._batch))
         try:
@@ -264,6 +273,8 @@ class SinkRunner:
             self._hold(e)
             return
         self._figures.put(records, time.monotonic() - began)
+        if not records:
+            self._vitals.go_back(before)
         self._taken += records
         if self._batch_bytes:
             self._bytes += self._batch_bytes

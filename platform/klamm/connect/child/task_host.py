@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klamm.connect.child import driver_host, sink_host, source_host
-from klamm.connect.child.control import QUIET_INTERVAL_S, Control
+from klamm.connect.child.control import Control
 from klamm.connect.child.plugins import check_keys, connector_class
 from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
 from klamm.connect.child.warm import plugins_of
@@ -30,7 +30,7 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     gc.set_threshold(_GC_OBJECTS, 20, 20)
     limits = Limits.of(spec.worker, spec.connector_config)
     limit_memory(limits.memory_bytes)
-    control.quiet_s = min(QUIET_INTERVAL_S, limits.heartbeat_ms / 4000)
+    control.expect_silence(limits.heartbeat_ms)
     secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
     plugins = plugins_of(order["entry_points"])
     cls = connector_class(plugins, spec.connector_config)

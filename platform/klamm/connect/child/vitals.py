@@ -7,6 +7,7 @@ when the main loop advances, so the number stands still when a plugin hangs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from klamm.connect.child.error_figures import ErrorFigures
@@ -28,6 +29,7 @@ class Vitals:
         self.tables: bytes | None = None  # tables for /metrics alone, as JSON
         self._told: bytes | None = None
         self.figures: dict[str, float] = {}  # by Kafka's metric names (source-task, sink-task)
+        self.wake: Callable[[], None] | None = None  # called once, with the next progress
         self._phase: str | None = None
         self._since = time.monotonic()
 
@@ -37,6 +39,15 @@ class Vitals:
         if phase != self._phase:
             self._phase = phase
             self._since = time.monotonic()
+
+    def place(self) -> tuple[str | None, float]:
+        """Returns the phase, and since when, for `go_back`."""
+        return self._phase, self._since
+
+    def go_back(self, place: tuple[str | None, float]) -> None:
+        """Returns to an earlier phase as if it had not ended, because there was nothing to do in those since."""
+        self.beats += 1
+        self._phase, self._since = place
 
     def beat(self) -> None:
         """Records a sign of life without a change of phase."""
@@ -60,6 +71,9 @@ class Vitals:
         if records != self.records:
             self.records = records
             self.last_ack_ms = time.time_ns() // 1_000_000
+            wake, self.wake = self.wake, None
+            if wake is not None:
+                wake()
 
     def report(self) -> dict[str, Any]:
         """Returns the fields of Progress, and the beats."""

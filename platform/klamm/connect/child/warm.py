@@ -11,10 +11,16 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, get_args
 
+from confluent_kafka.admin import AdminClient
+
+from klamm.connect.child.plugins import DEFAULT_HEADER_CONVERTER
 from klamm.connect.children.needs import Needs
-from klamm_plugins.discovery import PluginManager
+from klamm_base.clientconfig import Kind, translate
+from klamm_plugins.connector import Connector
+from klamm_plugins.discovery import PluginManager, PluginType
+from klamm_plugins.original_keys import refusals
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +35,19 @@ def plugins_of(entry_points: Sequence[Sequence[str]]) -> PluginManager:
     return _plugins.get(_key(entry_points)) or PluginManager.load(entry_points)
 
 
-def warm(entry_points: Sequence[Sequence[str]], connector: str) -> bool:
-    """Imports what children of this `connector.class` need, once. Returns False when there is nothing to do.
+def warm(entry_points: Sequence[Sequence[str]], connector: str, converters: Sequence[str]) -> bool:
+    """Imports what children of this `connector.class` need, and has ready what each of them would look up, once.
 
-    An error is left to the child, which meets and reports it.
+    Returns False when there is nothing to do. An error is left to the child, which meets and reports it.
     """
     key = _key(entry_points)
-    if (key, connector) in _warmed or not key or not all(module.startswith(_OWN) for _, module in key):
+    needs = (key, connector, tuple(converters))
+    if needs in _warmed or not key or not all(module.startswith(_OWN) for _, module in key):
         return False
-    _warmed.add((key, connector))
+    _warmed.add(needs)
+    plugins = plugins_of(key)
     try:
-        plugins = plugins_of(key)
-        found = plugins.find_connector(connector)
-        found.original_keys  # noqa: B018 - read from a file, and kept
-        found.task_class()
+        _rehearse(plugins, connector, converters)
     except Exception as e:
         log.debug("children of %s import it themselves: %s", connector, e)
         return True
@@ -51,6 +56,30 @@ def warm(entry_points: Sequence[Sequence[str]], connector: str) -> bool:
     gc.collect()
     gc.freeze()
     return True
+
+
+def _rehearse(plugins: PluginManager, connector: str, converters: Sequence[str]) -> None:
+    """Does what children do with these classes, as far as it is the same for all of them. No other package is loaded."""
+    for desc in plugins.called(connector, PluginType.SOURCE, PluginType.SINK):
+        cls = desc.cls
+        assert issubclass(cls, Connector)
+        refusals(cls.original_keys, {"": ""})  # reads the table, compiles its patterns
+        cls.config()
+        cls.task_class()
+    for name in (*converters, DEFAULT_HEADER_CONVERTER):
+        for kind in (PluginType.CONVERTER, PluginType.HEADER_CONVERTER):
+            for desc in plugins.called(name, kind):
+                desc.cls.config()
+
+
+def warm_clients() -> None:
+    """Has librdkafka and its TLS library set themselves up, which they do with the first client of a process.
+
+    The client has ended, with its threads, when this returns.
+    """
+    for kind in get_args(Kind):
+        translate({}, kind)
+    AdminClient({"log_level": 0})
 
 
 def _key(entry_points: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:

@@ -31,8 +31,8 @@ from klamm_plugins.metrics import MetricTable, tables_of
 
 log = logging.getLogger(__name__)
 
-# Reports come every two seconds or sooner; without any for this long, plugin code holds the whole interpreter.
-REPORT_OVERDUE_MS: Final = 4_000
+# Reports come every five seconds or sooner; without any for this long, plugin code holds the whole interpreter.
+REPORT_OVERDUE_MS: Final = 10_000
 # The pause between two looks at the usage of a process that has no limit.
 _USAGE_EVERY_MS: Final = 5_000
 # After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).

@@ -18,6 +18,7 @@ from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.interface import Answer, FindEnvironment, OffsetReader
 from klamm.connect.children.launcher import LaunchError
+from klamm.connect.children.needs import needs_of
 from klamm.connect.children.server_process import ServerProcess
 from klamm.connect.children.supervised import PluginCallError, Supervised, Surroundings
 from klamm.connect.children.usage import Usage
@@ -379,12 +380,13 @@ class Supervisor:
             order, resolved = await self._secrets.order(order)
         except ConfigError as e:
             raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
+        order["entry_points"] = environment.entry_points
         try:
-            child = await self._servers.spawn(environment.site, label, on_message)
+            child = await self._servers.spawn(environment.site, label, on_message, needs_of(order))
         except LaunchError as e:
             raise PluginCallError(str(e), kind="exit") from e
         try:
-            child.send(order | {"entry_points": environment.entry_points})
+            child.send(order)
             # The channel ends after the child's last word, if it had one, and in any case with its process.
             ends: set[asyncio.Future[Any]] = {answer, child.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
