@@ -11,6 +11,7 @@ import importlib
 import inspect
 import logging
 import re
+import threading
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -160,6 +161,7 @@ class PluginManager:
         self._pluggy.add_hookspecs(hookspecs)
         self._plugins: list[PluginDesc] = []
         self._answers: dict[tuple[str, tuple[PluginType, ...]], list[PluginDesc]] = {}
+        self._loading = threading.RLock()
         self.broken: list[BrokenPlugin] = []
 
     @classmethod
@@ -301,8 +303,10 @@ class PluginManager:
     def _called(self, name: str, *types: PluginType) -> list[PluginDesc]:
         """Returns the same, of all plugins if need be. Raises PluginBrokenError."""
         found = self.called(name, *types)
-        if not found and not self._all:
-            self._load_all()
+        if not found:
+            with self._loading:
+                if not self._all:
+                    self._load_all()
             found = self.called(name, *types)
         if not found:
             self._raise_broken(name)

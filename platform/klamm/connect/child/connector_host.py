@@ -10,6 +10,7 @@ import logging
 import queue
 from collections.abc import Mapping, Sequence
 from functools import partial
+
 from klamm.connect.child.control import Control
 from klamm.connect.child.failure import answer_safely
 from klamm.connect.child.plugins import check_keys, connector_class

@@ -88,6 +88,7 @@ class Control:
         self._stop_asked_at: float | None = None
         self._stop_within_s = _DEFAULT_STOP_S
         self._channel = channel
+        self._closed = False
         self._ids = itertools.count(1)
         self._calls: dict[int, Future[Any]] = {}
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -98,6 +99,15 @@ class Control:
             self._handle(message)
         self._thread.start()
 
+    def close(self) -> None:
+        """Ends the channel and the thread, where the process goes on with others."""
+        self._closed = True
+        self._channel.shut_down()
+        self._thread.join()
+        self._channel.close()
+        os.close(self._signals_r)
+        os.close(self.signals_fd)
+
     def expect_silence(self, limit_ms: int) -> None:
         """Makes reports so frequent that a silence of `limit_ms` means a hang."""
         self.quiet_s = min(QUIET_INTERVAL_S, limit_ms / 4000)
@@ -107,7 +117,8 @@ class Control:
         try:
             self._channel.send({"event": event, **fields})
         except OSError:
-            os._exit(EXIT_ORPHANED)
+            if not self._closed:
+                os._exit(EXIT_ORPHANED)
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
         """Asks the worker. Raises ConnectError with the worker's sentence, or when it does not answer in
@@ -170,8 +181,8 @@ class Control:
                     self.ask_to_stop()
                 if _NEWS in written:
                     due = min(due, time.monotonic() + REPORT_INTERVAL_S)
-            if self._channel in ready:
-                self._listen()
+            if self._channel in ready and not self._listen():
+                return
 
     def _report(self, reports: Reports, now: float) -> float:
         """Tells the worker what is new; returns the seconds until the next look."""
@@ -189,15 +200,19 @@ class Control:
         with contextlib.suppress(BlockingIOError):
             os.write(self.signals_fd, bytes([_NEWS]))
 
-    def _listen(self) -> None:
+    def _listen(self) -> bool:
+        """Handles what has come; returns False after `close`."""
         try:
             messages = self._channel.receive()
         except (OSError, ChannelError):
             messages = None
+        if self._closed:
+            return False
         if messages is None:
             os._exit(EXIT_ORPHANED)
         for message in messages:
             self._handle(message)
+        return True
 
     def _handle(self, message: Message) -> None:
         match message.get("method"):

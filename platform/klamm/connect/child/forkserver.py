@@ -6,7 +6,8 @@ own converters and transforms, the modules that it is told, and Klamm's own conn
 comes (`warm`); no other plugin. The worker asks for a child with `{"method": "fork",
 "id", "needs"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
 socket. The fork server answers `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event":
-"exited", "id", "code", "signal"}`.
+"exited", "id", "code", "signal", "lost"}`. Requests with the same name as `share` get the same process (`shared`), as long as it
+has a child.
 
 Invariant: no child outlives the lease. When the worker closes its sockets, or its pings stop for 1.5 s, the
 fork server kills every child's process group and ends. When the fork server dies, the kernel kills the
@@ -26,10 +27,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
 
-from klamm.connect.child import warm
+from klamm.connect.child import main, shared, warm
+from klamm.connect.child.hosts import HostProcess, Hosts
 from klamm.connect.children.channel import ChannelError, Decoder, Message, encode
 from klamm.connect.children.lease import LEASE_S, LeaseWatch
 from klamm.connect.children.server_process import MODULE, ServerProcess
@@ -42,12 +44,12 @@ PRELOAD: Final = (
     "confluent_kafka",
     "orjson",
     "klamm_plugins.builtin",
-    "klamm.connect.child.main",
     "klamm.connect.child.connector_host",
     "klamm.connect.child.calls",
     "klamm.connect.child.task_host",
 )
 _FDS_PER_FORK: Final = 2
+_SHARED: Final = 0  # no id of the worker's
 _RECEIVE_BYTES: Final = 64 << 10
 
 
@@ -61,13 +63,17 @@ class ForkServer:
         self._decoder = Decoder()
         self._fds: list[int] = []
         self._watch = LeaseWatch(time.monotonic())
-        self._children: dict[int, int] = {}  # pid -> the worker's id of it
+        self._children: dict[int, int] = {}  # pid -> the worker's id of it, 0 for a shared process
+        self._poller = select.poll()
+        self._hosts = Hosts(self._poller)
+        self._killed: set[int] = set()  # members for which the worker has a shared process killed
         self._wakeup_r, self._wakeup_w = os.pipe()
 
     def run(self) -> None:
         """Serves until the lease ends, then kills every child."""
         self._install_signals()
-        sources: list[socket.socket | int] = [self._control, self._lease, self._wakeup_r]
+        for source in (self._control, self._lease, self._wakeup_r):
+            self._poller.register(source, select.POLLIN)
         try:
             self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
         except OSError:
@@ -80,17 +86,19 @@ class ForkServer:
             watch.pinged(time.monotonic())
             while (remaining := watch.remaining_s(time.monotonic())) > 0:
                 asleep = time.monotonic()
-                readable, _, _ = select.select(sources, [], [], remaining)
+                readable = {fd for fd, _ in self._poller.poll(remaining * 1000)}
                 now = time.monotonic()
                 watch.woke(now, slept_s=now - asleep, meant_s=remaining)
-                if self._lease in readable:
+                if self._lease.fileno() in readable:
                     if not self._lease.recv(_RECEIVE_BYTES):
                         return
                     watch.pinged(time.monotonic())
                 if self._wakeup_r in readable:
                     os.read(self._wakeup_r, _RECEIVE_BYTES)
                     self._reap()
-                if self._control in readable and not self._serve():
+                for host in self._hosts.readable(readable):
+                    self._hear(host)
+                if self._control.fileno() in readable and not self._serve():
                     return
             log.error("no ping from the worker, ending all tasks")
         except (OSError, ChannelError) as e:
@@ -131,13 +139,16 @@ class ForkServer:
         # Descriptors arrive with or before their message, in order.
         control_fd, output_fd = self._fds[:_FDS_PER_FORK]
         del self._fds[:_FDS_PER_FORK]
+        if (name := message.get("share")) is not None:
+            self._admit(name, message["id"], [control_fd, output_fd])
+            return
         try:
             pid = os.fork()
         except OSError as e:
             self._exited(message["id"], code=None, number=None, error=f"Cannot fork: {e.strerror}")
         else:
             if pid == 0:
-                self._become_child(control_fd, output_fd)
+                self._leave(lambda: main.run(control_fd, output_fd, parent=self._pid))
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.setpgid(pid, pid)  # the child does it too: whoever is first
             self._children[pid] = message["id"]
@@ -145,18 +156,17 @@ class ForkServer:
         os.close(control_fd)
         os.close(output_fd)
 
-    def _become_child(self, control_fd: int, output_fd: int) -> None:
-        """Turns this forked process into the child; never returns."""
+    def _leave(self, be: Callable[[], int]) -> NoReturn:
+        """Turns this forked process into a child, which runs `be`; never returns."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
             self._control.close()
             self._lease.close()
+            self._hosts.close()
             for fd in (self._wakeup_r, self._wakeup_w, *self._fds):
                 os.close(fd)
-            from klamm.connect.child import main  # preloaded
-
-            code = main.run(control_fd, output_fd, parent=self._pid)
+            code = be()
         except BaseException:
             import traceback
 
@@ -167,7 +177,48 @@ class ForkServer:
                 sys.stderr.flush()
             os._exit(code)
 
+    def _admit(self, name: str, child_id: int, fds: list[int]) -> None:
+        """Gives the worker's child a place in the process of this name, which is forked if need be."""
+        try:
+            host = self._hosts.of(name) or self._open(name)
+        except OSError as e:
+            self._exited(child_id, code=None, number=None, error=f"Cannot fork: {e.strerror}")
+        else:
+            if host.admit(child_id, fds):
+                self._control.sendall(encode({"event": "forked", "id": child_id, "pid": host.pid}))
+            else:  # it has just ended
+                self._exited(child_id, code=None, number=None, lost=True)
+        for fd in fds:
+            os.close(fd)
+
+    def _open(self, name: str) -> HostProcess:
+        """Forks a shared process."""
+        door, inside = socket.socketpair()
+        with inside:
+            pid = os.fork()
+            if pid == 0:
+                door.close()
+                self._leave(lambda: shared.run(inside, name, parent=self._pid))
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.setpgid(pid, pid)
+        self._children[pid] = _SHARED
+        host = HostProcess(name, pid, door)
+        self._hosts.add(host)
+        return host
+
+    def _hear(self, host: HostProcess) -> None:
+        """Takes in which members have ended. The process ends with the last one."""
+        for child_id, code in host.ended():
+            self._killed.discard(child_id)
+            self._exited(child_id, code=code, number=None)
+        if not host.members or host.closed:
+            self._hosts.dismiss(host)
+
     def _kill(self, child_id: int) -> None:
+        if (host := self._hosts.with_member(child_id)) is not None:
+            self._killed.add(child_id)
+            _kill_group(host.pid)
+            return
         for pid, known in self._children.items():
             if known == child_id:
                 _kill_group(pid)
@@ -183,12 +234,29 @@ class ForkServer:
             os.waitpid(pid, 0)
             by_signal = status.si_code != os.CLD_EXITED
             code, number = (None, status.si_status) if by_signal else (status.si_status, None)
-            self._exited(self._children.pop(pid), code=code, number=number)
+            if (child_id := self._children.pop(pid)) != _SHARED:
+                self._exited(child_id, code=code, number=number)
+                continue
+            members = self._hosts.gone(pid)
+            culprits = members & self._killed
+            self._killed -= culprits
+            for child_id in members:  # nobody is to blame for the end of another's process
+                self._exited(
+                    child_id, code=code, number=number, lost=bool(culprits) and child_id not in culprits
+                )
 
     def _exited(
-        self, child_id: int, *, code: int | None, number: int | None, error: str | None = None
+        self,
+        child_id: int,
+        *,
+        code: int | None,
+        number: int | None,
+        error: str | None = None,
+        lost: bool = False,
     ) -> None:
-        notice = {"event": "exited", "id": child_id, "code": code, "signal": number, "error": error}
+        notice = {
+            "event": "exited", "id": child_id, "code": code, "signal": number, "error": error, "lost": lost,
+        }  # fmt: skip
         self._control.sendall(encode(notice))
 
 

@@ -30,24 +30,43 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 def run(control_fd: int, output_fd: int, *, parent: int) -> int:
     """Runs the child of fork server `parent`; returns the exit code."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        return EXIT_ORPHANED  # it died before the line above took effect
-    with contextlib.suppress(PermissionError):
-        os.setpgid(0, 0)  # the fork server does it too: whoever is first
-    _redirect_output(output_fd)
-    _tell_stacks()
-    sock = socket.socket(fileno=control_fd)
-    sock.set_inheritable(False)
-    channel = BlockingChannel(sock)
-    first = _first_messages(channel)
+    if not begin(parent):
+        return EXIT_ORPHANED
+    direct_output(output_fd)
+    os.close(output_fd)
+    log_to(logging.StreamHandler(sys.stderr))
+    tell_stacks()
+    channel = channel_of(control_fd)
+    first = first_messages(channel)
     if first is None:
         return EXIT_ORPHANED
     order, *more = first
-    _set_name(order["label"])
+    set_name(order["label"])
     control = Control(channel)
-    _reset_signals(control.signals_fd)
+    reset_signals(control.signals_fd)
+    return live(control, order, more)
+
+
+def begin(parent: int) -> bool:
+    """Binds the process's life to its fork server's. Returns False if that has ended."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return False  # it died before the line above took effect
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)  # the fork server does it too: whoever is first
+    return True
+
+
+def channel_of(control_fd: int) -> BlockingChannel:
+    """Returns the channel to the worker at a descriptor."""
+    sock = socket.socket(fileno=control_fd)
+    sock.set_inheritable(False)
+    return BlockingChannel(sock)
+
+
+def live(control: Control, order: Message, more: list[Message]) -> int:
+    """Runs the role that the order names, to its end; returns its exit code. `more` are messages that came with it."""
     control.paused = bool(order.get("spec", {}).get("paused"))
     control.start(more)
     return _be(order, control)
@@ -81,7 +100,7 @@ def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
     raise ValueError(f"a child cannot be a {name!r}")
 
 
-def _first_messages(channel: BlockingChannel) -> list[Message] | None:
+def first_messages(channel: BlockingChannel) -> list[Message] | None:
     """Returns the order and what came with it, such as a quick change of the worker's mind. None: the worker
     is gone.
     """
@@ -91,7 +110,7 @@ def _first_messages(channel: BlockingChannel) -> list[Message] | None:
     return None
 
 
-def _reset_signals(signals_fd: int) -> None:
+def reset_signals(signals_fd: int) -> None:
     """Replaces the fork server's signal settings.
 
     SIGTERM (a service manager sends it to all processes) stops gracefully; SIGINT (from a terminal) is
@@ -105,7 +124,7 @@ def _reset_signals(signals_fd: int) -> None:
     signal.set_wakeup_fd(signals_fd, warn_on_full_buffer=False)
 
 
-def _tell_stacks() -> None:
+def tell_stacks() -> None:
     """Makes SIGQUIT, as Java's, and a crash write the stacks of all threads to the output.
 
     This happens in C, so it works while a plugin holds the interpreter. The worker sends SIGQUIT before it
@@ -115,13 +134,16 @@ def _tell_stacks() -> None:
     faulthandler.register(signal.SIGQUIT, file=2, all_threads=True, chain=False)
 
 
-def _redirect_output(output_fd: int) -> None:
+def direct_output(output_fd: int) -> None:
+    """Makes standard output and standard error lead to a descriptor."""
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
-    os.close(output_fd)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    handler = logging.StreamHandler(sys.stderr)
+
+
+def log_to(handler: logging.Handler) -> None:
+    """Makes this the only handler, of lines for the worker."""
     handler.setFormatter(_ForWorker())
     root = logging.getLogger()
     for old in root.handlers[:]:
@@ -138,7 +160,7 @@ class _ForWorker(logging.Formatter):
         return "\n".join(lead + line for line in super().format(record).splitlines())
 
 
-def _set_name(label: str) -> None:
+def set_name(label: str) -> None:
     """Sets the name in `ps -o comm` and `top` (the label's last 15 bytes, which tell tasks apart) and in `ps
     aux`.
     """

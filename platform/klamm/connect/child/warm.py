@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Final, get_args
 
@@ -27,12 +28,17 @@ log = logging.getLogger(__name__)
 _OWN: Final = ("klamm_plugins.", "klamm_connectors.", "klamm_mirror.")
 
 _plugins: Final[dict[tuple[tuple[str, str], ...], PluginManager]] = {}
+_loading: Final = threading.Lock()
 _warmed: Final[set[Needs]] = set()
 
 
 def plugins_of(entry_points: Sequence[Sequence[str]]) -> PluginManager:
     """Returns the plugins of these entry points (name, module): those that the fork server has imported, or new ones."""
-    return _plugins.get(_key(entry_points)) or PluginManager.load(entry_points)
+    found = _plugins.get(_key(entry_points))
+    if found is not None:
+        return found
+    with _loading:  # threads of a shared process: Python's finders are not made for several
+        return PluginManager.load(entry_points)
 
 
 def warm(entry_points: Sequence[Sequence[str]], connector: str, converters: Sequence[str]) -> bool:

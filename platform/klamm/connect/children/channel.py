@@ -9,6 +9,7 @@ Records never pass here. A message that cannot be read ends the channel: the pee
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -136,6 +137,11 @@ class BlockingChannel:
         """Wait for bytes; returns the messages that they complete (maybe none), None at the end of the channel."""
         data = self._sock.recv(_RECEIVE_BYTES)
         return self._decoder.feed(data) if data else None
+
+    def shut_down(self) -> None:
+        """End the channel; a `receive` that waits returns None."""
+        with contextlib.suppress(OSError):  # the worker has ended it
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._sock.close()

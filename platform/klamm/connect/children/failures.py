@@ -26,7 +26,8 @@ def failure_of(how: Exit, last_words: str) -> Failure:
     crash.
     """
     if how.lost:
-        return Failure.of(ErrorClass.LOST, "The process was ended with its fork server")
+        whose = "its fork server" if how.signal is None else "another of its connector's tasks"
+        return Failure.of(ErrorClass.LOST, f"The process was ended with {whose}")
     text = str(how)
     text = text[0].upper() + text[1:]
     if how.code == 0:

@@ -65,10 +65,17 @@ class ForkServers:
         await asyncio.gather(*(launcher.stop() for launcher in every), *self._ending)
 
     async def spawn(
-        self, site: str | None, label: str, on_message: Callable[[Message], None], needs: Needs | None = None
+        self,
+        site: str | None,
+        label: str,
+        on_message: Callable[[Message], None],
+        needs: Needs | None = None,
+        share: str | None = None,
     ) -> Child:
-        """Fork a child in an environment (None: the worker's packages); `needs` as of Launcher. Raises LaunchError."""
-        return await self._launcher(site).spawn(label, on_message, needs)
+        """Fork a child in an environment (None: the worker's packages); `needs` and `share` as of Launcher. Raises
+        LaunchError.
+        """
+        return await self._launcher(site).spawn(label, on_message, needs, share)
 
     def _launcher(self, site: str | None) -> Launcher:
         if site is None:

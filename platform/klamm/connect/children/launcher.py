@@ -42,7 +42,9 @@ class LaunchError(KlammError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """The end of a child: exit code, or signal, or `lost` with its fork server; `error` when it never began."""
+    """The end of a child: exit code, or signal; `lost`: with its fork server, or (and by a signal) with another child of
+    its process; `error` when it never began.
+    """
 
     code: int | None = None
     signal: int | None = None
@@ -64,7 +66,7 @@ class Exit:
 class Child:
     """One child process. `exited` is done when its process is gone."""
 
-    def __init__(self, id: int, label: str, kill: Callable[[int], None]) -> None:
+    def __init__(self, id: int, label: str, server: _Server) -> None:
         loop = asyncio.get_running_loop()
         self.id = id
         self.label = label
@@ -74,7 +76,7 @@ class Child:
         self.closed: asyncio.Future[None] = loop.create_future()
         self.channel: AsyncChannel | None = None
         self.output: OutputLog | None = None
-        self._kill = kill
+        self._server = server
 
     def send(self, message: Message) -> None:
         """Send the child a message; it is dropped when the child is gone."""
@@ -83,30 +85,36 @@ class Child:
 
     def kill(self) -> None:
         """Send SIGKILL to the child's whole process group, now."""
-        self._kill(self.id)
+        self._server.kill(self.id)
 
     async def stacks(self, within_s: float) -> str:
         """Returns the stacks of the child's threads, as `faulthandler` writes them; empty when it does not answer
         in time.
         """
-        if self.pid is None or self.output is None or self.exited.done():
+        output = self._stacks_output()
+        if self.pid is None or output is None or self.exited.done():
             return ""
-        self.output.keep()
+        output.keep()
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGQUIT)
         until = asyncio.get_running_loop().time() + within_s
         said = -1
         # The lines are written one by one, so the dump is complete when nothing more comes.
-        while said < len(self.output.kept or ()) or not said:
-            said = len(self.output.kept or ())
+        while said < len(output.kept or ()) or not said:
+            said = len(output.kept or ())
             if asyncio.get_running_loop().time() > until:
                 break
             await asyncio.sleep(_DUMP_STEP_S)
         return self.last_words()
 
     def last_words(self) -> str:
-        """Returns the stack dump that the child wrote, on request or in a crash."""
-        return "\n".join(self.output.kept or ()) if self.output is not None else ""
+        """Returns the stack dump that the child's process wrote, on request or in a crash."""
+        output = self._stacks_output()
+        return "\n".join(output.kept or ()) if output is not None else ""
+
+    def _stacks_output(self) -> OutputLog | None:
+        """Returns the output that gets stacks: in a process that children share, that of the oldest of them."""
+        return self._server.oldest_beside(self).output
 
     def on_closed(self, reason: Exception | None) -> None:
         """Kills the child, because it is useless without its control channel."""
@@ -170,17 +178,22 @@ class Launcher:
             self._server = None
 
     async def spawn(
-        self, label: str, on_message: Callable[[Message], None], needs: Needs | None = None
+        self,
+        label: str,
+        on_message: Callable[[Message], None],
+        needs: Needs | None = None,
+        share: str | None = None,
     ) -> Child:
         """Fork a child; its first message tells it what to be. Raises LaunchError.
 
-        `needs` is what the fork server imports before, if it is Klamm's own.
+        `needs` is what the fork server imports before, if it is Klamm's own. Children with the same name as `share` are
+        threads of one process.
         """
         server = await self._ready()
         self._next_id += 1
-        child = Child(self._next_id, label, server.kill)
+        child = Child(self._next_id, label, server)
         try:
-            await server.fork(child, on_message, needs)
+            await server.fork(child, on_message, needs, share)
         except TimeoutError:
             log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
             server.end()
@@ -247,7 +260,9 @@ class _Server:
             raise
         return server
 
-    async def fork(self, child: Child, on_message: Callable[[Message], None], needs: Needs | None) -> None:
+    async def fork(
+        self, child: Child, on_message: Callable[[Message], None], needs: Needs | None, share: str | None
+    ) -> None:
         ours, theirs = socket.socketpair()
         try:
             child.channel = await AsyncChannel.open(ours, on_message, child.on_closed)
@@ -260,7 +275,7 @@ class _Server:
         child.exited.add_done_callback(lambda _: output.finish())
         self._children[child.id] = child
         try:
-            request = encode({"method": "fork", "id": child.id, "needs": needs})
+            request = encode({"method": "fork", "id": child.id, "needs": needs, "share": share})
             await self._send(request, [theirs.fileno(), output_w])
             theirs.close()
             os.close(output_w)
@@ -273,6 +288,11 @@ class _Server:
             child.channel.close()
             self._settle(child.id, Exit(lost=True))
             raise
+
+    def oldest_beside(self, child: Child) -> Child:
+        """Returns the oldest child in the process of this one."""
+        beside = [each for each in self._children.values() if each.pid is not None and each.pid == child.pid]
+        return min(child, *beside, key=lambda each: each.id) if beside else child
 
     def kill(self, child_id: int) -> None:
         if self.lost or child_id not in self._children:
@@ -338,7 +358,12 @@ class _Server:
                     child.pid = message["pid"]
                     child.forked.set_result(message["pid"])
             case "exited":
-                how = Exit(code=message["code"], signal=message["signal"], error=message["error"])
+                how = Exit(
+                    code=message["code"],
+                    signal=message["signal"],
+                    error=message["error"],
+                    lost=message["lost"],
+                )
                 self._settle(message["id"], how)
 
     def _settle(self, child_id: int, how: Exit) -> None:

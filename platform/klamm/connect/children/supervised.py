@@ -124,6 +124,12 @@ class Supervised:
         self._task: asyncio.Task[None] | None = None
 
     @property
+    def _share(self) -> str | None:
+        """The name of the process that it shares, if it does: that of its connector."""
+        name = self.key.connector if isinstance(self.key, TaskId) else self.key
+        return name if self._limits.shared else None
+
+    @property
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
 
@@ -292,7 +298,7 @@ class Supervised:
             return Failure.of(ErrorClass.CONFIG, str(e))
         try:
             child = await self._around.servers.spawn(
-                self.site, str(self.key), self._on_message, needs_of(order)
+                self.site, str(self.key), self._on_message, needs_of(order), self._share
             )
         except LaunchError as e:
             return Failure.of(ErrorClass.LOST, str(e))

@@ -8,6 +8,7 @@ batches) loads the network and the broker more than the task, so throughput coun
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -49,10 +50,9 @@ class Loads:
         """Returns the load per task (`name-0`); a task that has just started has none yet."""
         now = self._clock()
         seen, loads = {}, {}
-        for task in self._tasks():
-            pid = self._pid(task)
-            if pid is None:
-                continue
+        pids = {task: pid for task in self._tasks() if (pid := self._pid(task)) is not None}
+        sharing = Counter(pids.values())  # tasks of a shared process count alike
+        for task, pid in pids.items():
             before = self._seen.get((task, pid))
             if str(task) in self._loads:
                 loads[str(task)] = self._loads[str(task)]
@@ -65,7 +65,7 @@ class Loads:
             if usage is None:
                 loads.pop(str(task), None)
                 continue
-            cost = usage.cpu_s + moved(self._progress(task))
+            cost = usage.cpu_s / sharing[pid] + moved(self._progress(task))
             if before is not None:
                 loads[str(task)] = max(0.0, cost - before.cost) / (now - before.at_s)
             seen[task, pid] = _Seen(now, cost)

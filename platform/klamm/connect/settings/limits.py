@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from klamm.connect.settings.restart_policy import POLICY_CONFIG, RestartPolicy
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
 
 HEARTBEAT: Final = "task.heartbeat.timeout.ms"
 MEMORY: Final = "task.memory.max.bytes"
+PROCESSES: Final = "task.processes"
+_EACH: Final = "task"
+_SHARED: Final = "connector"
 _POLL_INTERVAL: Final = "max.poll.interval.ms"
 
 LIMITS_CONFIG: Final = (
@@ -37,6 +40,16 @@ LIMITS_CONFIG: Final = (
         documentation="A connector or task whose process has more than this in memory (its resident set) is killed and "
         "restarted. 0 sets no limit. May be set in a worker's and in a connector's configuration.",
     )
+    .define(
+        PROCESSES,
+        Type.STRING,
+        _EACH,
+        validator=one_of(_EACH, _SHARED),
+        importance=Importance.LOW,
+        documentation="The processes of a connector and its tasks. task: each has its own, so that none harms another. "
+        "connector: those on one worker are threads of one process, which takes a fraction of the memory; a crash, a hang or "
+        "too much memory of one restarts all of them. May be set in a worker's and in a connector's configuration.",
+    )
 )
 
 
@@ -48,10 +61,11 @@ given.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A child's longest silence, most memory (0: no limit) and restart policy (None: the worker's)."""
+    """A child's longest silence, most memory (0: no limit), restart policy (None: the worker's), and whether it shares a process."""
 
     heartbeat_ms: int
     memory_bytes: int = 0
+    shared: bool = False  # one process for the connector and its tasks
     policy: RestartPolicy | None = None
 
     @classmethod
@@ -62,6 +76,7 @@ class Limits:
         return cls(
             heartbeat_ms=_heartbeat_ms(values[HEARTBEAT], worker, connector),
             memory_bytes=values[MEMORY],
+            shared=values[PROCESSES] == _SHARED,
             policy=RestartPolicy.from_props({**worker, **connector}) if own else None,
         )
 
