@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 from confluent_kafka import Producer
 from support.backups import backup, commit, committed, contents, read, write, write_transaction
@@ -150,6 +151,28 @@ def test_an_encrypted_folder_and_a_damaged_one(broker, tmp_path):
         1,
         True,
     )
+
+
+def test_a_plain_manifest_in_an_encrypted_folder_is_refused(broker, tmp_path):
+    topic, at = new_topic(broker), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 5)
+    (tmp_path / "key").write_text("5a" * 32)
+    folder, key = tmp_path / "b", ("--key-file", str(tmp_path / "key"))
+    backup("create", folder, *at, "-t", topic, *key)
+    backup("create", tmp_path / "forged", *at, "-t", topic)
+    (manifest,) = (tmp_path / "forged/manifests").iterdir()
+    shutil.copytree(tmp_path / "forged/manifests", folder / "manifests", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "forged/data", folder / "data", dirs_exist_ok=True)
+    said = f"manifest {manifest.name}: it is not encrypted, but the folder is, so anybody may have written it"
+    wanted = ("restore", folder, *at, *key, "--parts", "topics", "--prefix", "forged-")
+    refused = klamm("backup", *map(str, wanted))
+    assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
+    refused = klamm("backup", "verify", str(folder), *key)
+    assert (refused.returncode, f"damaged: {said}" in refused.stdout) == (1, True)
+    made = klamm("backup", "create", str(folder), *at, "-t", topic, *key)
+    assert (made.returncode, said in made.stderr) == (0, True), made.stderr
+    backup(*wanted, "--backup", manifest.name, "--allow-plain")
+    assert read(broker.bootstrap, f"forged-{topic}") == read(broker.bootstrap, topic)
 
 
 def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):

@@ -174,8 +174,9 @@ def test_an_encrypted_folder_at_a_url(tmp_path):
         BackupFolder.open(open_store(url), None)
     plain = BackupFolder.make(open_store(f"{url}-plain"), None)
     assert plain.key is None
-    with pytest.raises(BackupError, match="is not encrypted"):
-        BackupFolder.make(open_store(f"{url}-plain"), secret)
+    for opened in (BackupFolder.make, BackupFolder.open):
+        with pytest.raises(BackupError, match="is not encrypted, so anybody may have written"):
+            opened(open_store(f"{url}-plain"), secret)
     with pytest.raises(BackupError, match="give --keep-last"):
         prune(plain, now_ms=0, last=None, days=None)
 

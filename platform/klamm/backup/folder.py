@@ -25,7 +25,7 @@ class BackupFolder:
 
     @classmethod
     def open(cls, store: Store, secret: Secret | None) -> BackupFolder:
-        """Open a folder that exists. Raises BackupError for one that is no backup, or for a wrong secret."""
+        """Open a folder that exists. Raises BackupError for one that is no backup, or for a secret that does not fit."""
         return cls(store, _key_of(_marker(store), store, secret))
 
     @classmethod
@@ -39,10 +39,7 @@ class BackupFolder:
         """Open a folder, or make it of an empty one; with a secret, it is encrypted. Raises BackupError."""
         raw = store.read(MARKER)
         if raw is not None:
-            key = _key_of(raw, store, secret)
-            if key is None and secret is not None:
-                raise BackupError(f"{store} is not encrypted; take another folder for encrypted backups")
-            return cls(store, key)
+            return cls(store, _key_of(raw, store, secret))
         if any(name not in ("lock", MARKER + TEMPORARY) for name in store.names("")):
             raise BackupError(f"{store} is neither empty nor a folder of backups")
         key = FolderKey.new() if secret is not None else None
@@ -119,6 +116,10 @@ def _key_of(raw: bytes, store: Store, secret: Secret | None) -> FolderKey | None
         raise DamagedError(f"{store}/{MARKER} cannot be read") from None
     if version != FORMAT:
         raise BackupError(f"{store} has format {version}, which this release does not know")
+    if encryption is None and secret is not None:
+        raise BackupError(
+            f"{store} is not encrypted, so anybody may have written what it holds: give no key, or take another folder"
+        )
     if encryption is None:
         return None
     if secret is None:

@@ -60,7 +60,7 @@ class Manifest:
         return self.header.id
 
     def state(self, key: FolderKey | None) -> State:
-        """Return the state. Raises DamagedError."""
+        """Return the state. With a key only that vouches for it. Raises DamagedError."""
         from cramjam import zstd
 
         body = self.body
@@ -70,6 +70,11 @@ class Manifest:
                 if key is None:
                     raise DamagedError(f"manifest {self.id}: it is encrypted, but the folder has no key")
                 body = key.decrypt(body, place)
+            elif key is not None:
+                raise DamagedError(
+                    f"manifest {self.id}: it is not encrypted, but the folder is, so anybody may have written it"
+                    " (`klamm backup restore --allow-plain` takes it)"
+                )
             if self.header.state_bytes > STATE_BYTES_MAX:
                 raise DamagedError(f"manifest {self.id}: a state of {self.header.state_bytes} bytes")
             text = bytearray(self.header.state_bytes)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from klamm.backup.against import Comparison
     from klamm.backup.connectors import Call
     from klamm.backup.folder import BackupFolder
-    from klamm.backup.model import Connector
+    from klamm.backup.model import Connector, State
     from klamm.backup.restore import Outcome
     from klamm.backup.verify import Verdict
     from klamm_kafka.client import Cluster
@@ -55,6 +55,9 @@ PrefixOption = Annotated[str, typer.Option("--prefix", help="Put before the name
 RestOption = Annotated[
     str | None,
     typer.Option("--rest", metavar="URL", help="A Connect worker whose connectors go along, with offsets."),
+]
+PlainOption = Annotated[
+    bool, typer.Option("--allow-plain", help="Take a backup that is not encrypted from a folder that is.")
 ]
 BackupOption = Annotated[
     str | None, typer.Option("--backup", metavar="ID", help="A backup of `list`; without: the last one.")
@@ -326,6 +329,7 @@ def restore(
     ] = None,
     key_file: KeyFileOption = None,
     passphrase_file: PassphraseOption = None,
+    allow_plain: PlainOption = False,
 ) -> None:  # fmt: skip
     """Restore a backup to a cluster.
 
@@ -337,14 +341,12 @@ def restore(
         from klamm.cli.backup_progress import shown_progress
 
         given = {
-            "--append": append,
-            "--resume": resume,
-            "--keep-offsets": keep_offsets,
+            "--append": append, "--resume": resume, "--keep-offsets": keep_offsets,
             "--replication-factor": replication_factor,
-        }
+        }  # fmt: skip
         chosen = _parts(parts, given, partial=bool(topic or exclude))
         folder = _folder(place, key_file, passphrase_file)
-        state = folder.chosen(backup).state(folder.key)
+        state = _state(folder, backup, allow_plain=allow_plain)
         wanted = restoring.Wanted(
             selection=Selection(include=topic or [], exclude=exclude or []),
             names=Names(renames=pairs(rename, "--rename"), prefix=prefix),
@@ -366,6 +368,11 @@ def restore(
             if rest is not None:
                 _restore_connectors(login.at(rest).call, state.connectors, outcome, resume=resume)
         _print_outcome(outcome)
+
+
+def _state(folder: BackupFolder, name: str | None, *, allow_plain: bool) -> State:
+    manifest = folder.chosen(name)
+    return manifest.state(None if allow_plain and not manifest.header.key_id else folder.key)
 
 
 def _restore_connectors(
