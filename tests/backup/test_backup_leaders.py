@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from klamm.backup.errors import BackupError
 from klamm.backup.folder import BackupFolder
 from klamm.backup.selection import Selection
 from klamm.backup.store import open_store
-from klamm_kafka.client import Cluster
+from klamm_kafka.client import Cluster, RequestTimedOut
 from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.fetch import FetchRequest, PartitionData
@@ -29,6 +30,8 @@ RECORDS = [bytes(encode_batch([Record(0, 1, b"k", b"v")] * 5, base_offset=at)) f
 
 class Leader:
     """A leader of a log of ten records that tells fewer of them at first. It stands for the client, too."""
+
+    give_up_s = 60.0
 
     def __init__(self, lacks: int, *, out_of_range: bool = False) -> None:
         self._lacks = lacks
@@ -80,6 +83,24 @@ def test_a_log_that_was_cut_is_told(monkeypatch, out_of_range, said):
     monkeypatch.setattr(reading, "CUT_S", 0.01)
     with pytest.raises(BackupError, match=said):
         read_all(Leader(10**9, out_of_range=out_of_range))
+
+
+class Silent(Leader):
+    """A leader that answers nothing."""
+
+    give_up_s = 0.3
+
+    async def ask_leader(self, _topic, _partition, _request, _version):
+        await asyncio.sleep(0.1)
+        raise RequestTimedOut("FETCH: no answer within 0.1 s")
+
+
+def test_a_leader_that_hangs_is_given_up():
+    began = time.monotonic()
+    with pytest.raises(BackupError, match="t-0 cannot be read: FETCH: no answer"):
+        read_all(Silent(0))
+    assert time.monotonic() - began < 10
+    assert reading.Source(Cluster("127.0.0.1:1", timeout_s=5), {}).give_up_s == 10
 
 
 class Killer:

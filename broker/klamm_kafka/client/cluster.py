@@ -77,7 +77,7 @@ class Cluster:
 
             self._secure = Secure(security)
         self._client_id = client_id
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
@@ -203,7 +203,7 @@ class Cluster:
                     address.host,
                     address.port,
                     client_id=self._client_id,
-                    timeout_s=self._timeout_s,
+                    timeout_s=self.timeout_s,
                     secure=self._secure,
                 )
                 self._connections[address] = connection
@@ -211,7 +211,7 @@ class Cluster:
 
     async def _find_coordinator(self, key: str, kind: int) -> Address:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
+        deadline = loop.time() + self.timeout_s
         backoff = Backoff(COORDINATOR_FIRST_S, COORDINATOR_LONGEST_S)
         while True:
             connection = await self.any_broker()

@@ -26,8 +26,8 @@ WAIT_MS: Final = 250
 COMMITTED: Final = 1
 NAMES_UP_TO: Final = 12
 """Later versions of Fetch know topics by id only."""
-GIVE_UP_S: Final = 60.0
-"""The time for which a broker may be away."""
+PATIENCE: Final = 2
+"""A broker may be away for so many times a request's timeout: one goes to a leader that hangs, one to its successor."""
 CUT_S: Final = 10.0
 """The time for which a log may seem to end before an offset that it had: a new leader learns only from its followers how far records are
 committed, and a broker that is a leader no more may not know that yet.
@@ -49,6 +49,7 @@ class Source:
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, bytes]) -> None:
         self.cluster = cluster
+        self.give_up_s = PATIENCE * cluster.timeout_s
         self._topics = topics
         self._anew: frozenset[str] = frozenset()
         self._asking = asyncio.Lock()
@@ -116,7 +117,7 @@ class PartitionReader:
                 moved = now
             elif lacking is not None and now - moved > CUT_S:
                 raise BackupError(f"{self} {lacking}")
-            elif now - moved > GIVE_UP_S:
+            elif now - moved > self._source.give_up_s:
                 raise BackupError(f"{self}: the broker sends nothing from offset {at} on, up to {self.end}")
             if lacking is not None:
                 self._source.forget()
@@ -189,7 +190,7 @@ class PartitionReader:
                 unknown = isinstance(e, BrokerError) and e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if unknown and waited > GONE_S:
                     raise TopicGoneError(f"topic {self._topic} was deleted while it was read") from None
-                if not e.retriable or waited > GIVE_UP_S:
+                if not e.retriable or waited > self._source.give_up_s:
                     raise BackupError(f"{self} cannot be read: {e}") from None
                 if backoff.why is None:
                     log.info("waiting for %s: %s", self, e)
