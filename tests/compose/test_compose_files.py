@@ -112,21 +112,23 @@ def test_workers_ask_for_logins(processes, model, tmp_path):
         f'#!/bin/sh\n[ "$2" = distributed ] && {{ echo "$@"; exit; }}\nexec {python} "$@"\n'
     )
     (programs / "klamm").chmod(0o755)
-    script = (COMPOSE / "config/connect.sh").read_text().replace("/var/lib/klamm", str(home))
-    (tmp_path / "connect.sh").write_text(script)
+    script = (COMPOSE / "config/users.sh").read_text().replace("/var/lib/klamm", str(home))
+    (tmp_path / "users.sh").write_text(script)
     for name in ("connect", "connect-2"):
         service = model["services"][name]
-        assert service["command"][:2] == ["sh", "/etc/klamm/connect.sh"]
+        assert service["command"][:2] == ["sh", "/etc/klamm/users.sh"]
         done = subprocess.run(
-            ["sh", str(tmp_path / "connect.sh"), *service["command"][2:]],
+            ["sh", str(tmp_path / "users.sh"), *service["command"][2:]],
             env={"PATH": f"{programs}:{os.environ['PATH']}", "KLAMM_REST_PASSWORD": "it's secret"},
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         users = home / "rest-users.toml"
-        assert f"--override rest.auth.file={users} --override rest.advertised" in done.stdout
+        assert done.stdout.startswith("connect distributed /etc/klamm/worker.properties --override rest.adv")
+        assert done.stdout.endswith(f"--override rest.auth.file={users}\n")
         assert users.stat().st_mode & 0o777 == 0o600
         admin = read_users(users, REALM).by_name["admin"]
         assert verify("it's secret", admin.stored)
+        assert read_users(users, REALM).anonymous is None
         assert [grant.role.name for grant in admin.caller.grants] == ["ADMIN"]
     client = model["services"]["connectors"]["environment"]
     assert client["KLAMM_REST_USER"] == "admin"
@@ -166,9 +168,10 @@ def test_servers_let_everybody_look_and_the_administrator_change(processes, mode
     )
     for name in SERVERS:
         assert model["services"][name]["command"][:2] == ["sh", "/etc/klamm/users.sh"]
+        assert model["services"][name]["environment"]["ALL_MAY_LOOK"]
     done = subprocess.run(
         ["sh", str(tmp_path / "users.sh"), "echo", "started"],
-        env={"PATH": os.environ["PATH"], "KLAMM_REST_PASSWORD": "it's secret"},
+        env={"PATH": os.environ["PATH"], "KLAMM_REST_PASSWORD": "it's secret", "ALL_MAY_LOOK": "yes"},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     file = tmp_path / "rest-users.toml"

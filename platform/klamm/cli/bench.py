@@ -59,7 +59,7 @@ def produce(
         settings = {"acks": acks, "compression.type": compression, "linger.ms": linger_ms}
         producer = cluster.open(Producer, cluster.config("producer") | settings)
         _require(cluster, producer, topic)
-        sending = Sending(producer, topic, _told, report_s=1.0, check=interrupts.check)
+        sending = Sending(producer, topic, _told, report_s=1.0, interrupts=interrupts)
         key = (lambda n: b"key-%d" % (n % keys)) if keys else None
         try:
             sending.run(_values(records, size, compressible=compressible), rate, key=key)
@@ -129,7 +129,7 @@ def consume(
             "enable.auto.commit": False,
         }
         consumer = cluster.open(Consumer, cluster.config("consumer") | settings)
-        reading = Reading(consumer, _read, report_s=1.0, check=interrupts.check)
+        reading = Reading(consumer, _read, report_s=1.0, interrupts=interrupts)
         try:
             _require(cluster, consumer, topic)
             complete = reading.run([topic], records, timeout_ms / 1000)

@@ -81,7 +81,7 @@ def _read(options: Options, topic: str, wanted: int, *, detailed: bool) -> None:
         with Interrupts() as interrupts:
             consumer = Consumer(_config(options))
             pace_s = (options.number("reporting-interval") or 5000) / 1000
-            reading = Reading(consumer, report, pace_s, check=interrupts.check)
+            reading = Reading(consumer, report, pace_s, interrupts=interrupts)
             idle_s = (options.number("timeout") or 0) / 1000
             try:
                 complete = reading.run([topic], wanted, idle_s, pattern=options.has("include"))

@@ -159,7 +159,7 @@ def _send(
                 producer.init_transactions(60)
             sending = Sending(
                 producer, given.topic, _report, given.reporting_interval / 1000, warmup=given.warmup_records,
-                check=interrupts.check,
+                interrupts=interrupts,
             )  # fmt: skip
             sending.run(
                 values, given.throughput, transaction_s=None if duration_ms is None else duration_ms / 1000

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from klamm.load.latencies import Latencies, Pace
 from klamm_base.errors import KlammError
+from klamm_base.interrupts import Interrupts
 
 FLUSH_S: Final = 120.0
-_SLICE_S: Final = 0.25
 Clock = Callable[[], float]
 
 
@@ -24,8 +24,8 @@ class Sending:
     report: Callable[[Latencies, float], None]
     report_s: float = 5.0
     warmup: int = 0
-    check: Callable[[], None] = lambda: None
-    """Raises what ends a run between two records."""
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    """Ends a run between two records."""
     clock: Clock = time.monotonic
     whole: Latencies = field(default_factory=Latencies)
     window: Latencies = field(default_factory=Latencies)
@@ -60,7 +60,8 @@ class Sending:
         self._began = self._reported = self.clock()
         try:
             self._send_all(values, Pace(per_s, self._began), key, transaction_s)
-            left = self._flush()
+            left = self.interrupts.flush(self.producer, FLUSH_S)
+            self.interrupts.check()
         finally:
             self.elapsed_s = self.clock() - self._began
         if self._problem is None and left:
@@ -81,7 +82,7 @@ class Sending:
         for sent, value in enumerate(values):
             while (wait := pace.wait_s(sent, self.clock())) > 0:
                 self.producer.poll(min(wait, 0.05))
-                self.check()
+                self.interrupts.check()
             self._enqueue(value, key(sent) if key else None)
             if transaction_s is not None and self.clock() - committed_at >= transaction_s:
                 self.producer.commit_transaction()
@@ -90,14 +91,6 @@ class Sending:
             self._look()
         if transaction_s is not None:
             self.producer.commit_transaction()
-
-    def _flush(self) -> int:
-        """Wait for what was sent. Returns how many records have no answer."""
-        deadline, left = self.clock() + FLUSH_S, 1
-        while left and self.clock() < deadline:
-            left = int(self.producer.flush(_SLICE_S))
-            self.check()
-        return left
 
     def _enqueue(self, value: bytes, key: bytes | None) -> None:
         while True:
@@ -112,7 +105,7 @@ class Sending:
 
     def _look(self) -> None:
         """Report when it is time. Raises KlammError where a record failed."""
-        self.check()
+        self.interrupts.check()
         if self._problem is not None:
             raise KlammError(f"{self._acknowledged} records acknowledged, then {self._problem}")
         now = self.clock()
@@ -132,8 +125,8 @@ class Reading:
     consumer: Any
     report: Callable[[Reading, float], None]
     report_s: float = 5.0
-    check: Callable[[], None] = lambda: None
-    """Raises what ends a run between two batches."""
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    """Ends a run between two batches."""
     clock: Clock = time.monotonic
     records: int = 0
     bytes: int = 0
@@ -160,7 +153,7 @@ class Reading:
                     self.records += 1
                     self.bytes += len(m.key() or b"") + len(m.value() or b"")
                     heard = self.clock()
-                self.check()
+                self.interrupts.check()
                 now = self.clock()
                 if now - reported >= self.report_s:
                     self.report(self, now - begun)
