@@ -29,7 +29,7 @@ from klamm_kafka.wire.batch import (
     sights,
     unpacked,
 )
-from klamm_kafka.wire.compression import Compression, compress, decompress
+from klamm_kafka.wire.compression import Compression, compress, decompress, give_back
 from klamm_kafka.wire.crc import PIECE_BYTES, crc32c
 from klamm_kafka.wire.errors import (
     CorruptRecord,
@@ -389,7 +389,12 @@ def test_much_is_unpacked_up_to_the_limit(compression):
         data = bytes(size - 1) + b"x"
         packed = compress(compression, data)
         for view in (packed, memoryview(bytearray(packed))):
-            assert bytes(decompress(compression, view, limit=size)) == data
+            found = decompress(compression, view, limit=size)
+            assert bytes(found) == data
+            give_back(found)
+            if size > 1 << 20:
+                with pytest.raises(ValueError, match="released"):
+                    found[0]
             with pytest.raises(UnpackedTooLarge, match=f"more than {size - 1} bytes"):
                 decompress(compression, view, limit=size - 1)
         with pytest.raises(CorruptRecord):

@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from klamm_broker.log.record_rules import unpacking
+from klamm_broker.log.record_rules import looking_inside
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.steps import Steps
 from klamm_kafka.wire.batch import read_header, sights
+from klamm_kafka.wire.varint import Buffer
 
 Found = tuple[int, int, int]
 """(timestamp, offset, leader epoch)"""
@@ -57,10 +58,13 @@ def largest(segments: Iterable[Segment]) -> Steps[Found | None]:
 def _first_in(data: bytes, timestamp: int, log_start_offset: int) -> Steps[Found | None]:
     """Returns the first such record in a batch."""
     header = read_header(data)
-    body = yield from unpacking(data, 0, header)
-    for seen in sights(body, header):
-        for offset, at, _ in seen:
-            if at >= timestamp and offset >= log_start_offset:
-                return at, offset, header.leader_epoch
-        yield None
-    return None
+
+    def look(body: Buffer) -> Steps[Found | None]:
+        for seen in sights(body, header):
+            for offset, at, _ in seen:
+                if at >= timestamp and offset >= log_start_offset:
+                    return at, offset, header.leader_epoch
+            yield None
+        return None
+
+    return (yield from looking_inside(data, 0, header, look))

@@ -55,6 +55,13 @@ def decompress(kind: Compression, data: Buffer, *, limit: int = DECOMPRESSED_BYT
     return _DECOMPRESS[kind](data, limit)
 
 
+def give_back(data: Buffer) -> None:
+    """Frees what `decompress` returned, if it has memory of its own. Nobody may use the data any more."""
+    if isinstance(data, memoryview) and isinstance(memory := data.obj, mmap.mmap):
+        data.release()
+        memory.close()
+
+
 def _compress_none(data: Buffer, level: int | None) -> bytes:
     return bytes(data)
 
