@@ -152,6 +152,15 @@ def test_a_search_is_gone_on_with_until_its_end(broker, console, how):
     assert (sorted(all_found), len(all_found)) == (sorted(wanted), len(wanted))
 
 
+def test_a_search_goes_back_to_the_oldest_record(broker, console):
+    """It reads several ranges by one consumer, the newest first."""
+    name = new_topic(broker, partitions=2)
+    _fill(broker, name, 5_000)
+    found = _found(console, f"/c/local/topics/{name}/records/stream?where=value.id%20%3C%203")
+    assert len(_places(found)[0]) == 3, found[-1]
+    assert found[-1][1]["read"] == 5_000
+
+
 def test_a_search_until_a_time_reads_nothing_later(broker, console):
     name = new_topic(broker)
     producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -273,7 +273,9 @@ class Reading:
     def _assign(self, consumer: Any, ranges: Ranges) -> None:
         from confluent_kafka import TopicPartition
 
-        consumer.assign([TopicPartition(self._topic, p, start) for p, (start, _) in ranges.items()])
+        partitions = [TopicPartition(self._topic, p, start) for p, (start, _) in ranges.items()]
+        consumer.assign(partitions)
+        consumer.resume(partitions)  # those that ended in an earlier range are paused still
 
     def _range(
         self, consumer: Any, ranges: Ranges, passed: int, whole: int
