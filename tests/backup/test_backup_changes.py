@@ -11,6 +11,7 @@ from support.backups import commit, topic_configs, write
 from support.broker import new_topic
 
 from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
 from klamm.backup import create as making
 from klamm.backup import restore as restoring
 from klamm.backup.errors import BackupError
@@ -19,6 +20,7 @@ from klamm.backup.model import State
 from klamm.backup.selection import Names, Selection
 from klamm.backup.store import open_store
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.errors import ErrorCode
 
 
 class Meddler:
@@ -54,6 +56,23 @@ def taken(bootstrap: str, place: object, progress: Meddler, *topics: str) -> Sta
 
 def names(state: State) -> list[str]:
     return sorted(t.name for t in state.topics)
+
+
+def test_a_partition_without_a_leader_is_told_with_the_way_around_it(broker, tmp_path, monkeypatch):
+    topic, other = new_topic(broker), new_topic(broker)
+    write(broker.bootstrap, other, 0, 10)
+    ranks = making.ranks
+
+    async def leaderless(admin, source, places, configs):
+        if any(tp.topic == topic for tp in places):
+            raise AdminError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-0")
+        return await ranks(admin, source, places, configs)
+
+    monkeypatch.setattr(making, "ranks", leaderless)
+    said = rf"{topic}-0: .*; no backup is made \(--exclude TOPIC makes one of all others\)"
+    with pytest.raises(BackupError, match=said):
+        taken(broker.bootstrap, tmp_path / "b", Meddler(lambda: None), topic, other)
+    assert names(taken(broker.bootstrap, tmp_path / "b", Meddler(lambda: None), other)) == [other]
 
 
 @pytest.mark.parametrize(("anew", "said"), [(True, "was made anew"), (False, "was deleted")])

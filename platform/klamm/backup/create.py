@@ -19,6 +19,7 @@ from klamm.admin.model import TopicPartition
 from klamm.admin.topics import Topic as AdminTopic
 from klamm.admin.topics import list_topics
 from klamm.backup import cluster_state, model
+from klamm.backup.errors import BackupError
 from klamm.backup.folder import BackupFolder
 from klamm.backup.former import Former, former_topics
 from klamm.backup.increment import Increment, Log, is_stale, plan
@@ -140,6 +141,10 @@ class _Run:
             try:
                 found = await self._asked(topics, ids)
             except AdminError as e:
+                if e.code == ErrorCode.LEADER_NOT_AVAILABLE:
+                    raise BackupError(
+                        f"{e}; no backup is made (--exclude TOPIC makes one of all others)"
+                    ) from None
                 if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or attempt == ATTEMPTS:
                     raise
                 continue  # it was deleted meanwhile
