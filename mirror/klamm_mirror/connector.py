@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from typing import ClassVar
 
 from klamm_base.configdef import ConfigValue
@@ -56,10 +57,11 @@ class MirrorConnector(SourceConnector):
         return found
 
 
-def _defined() -> set[str]:
+@cache
+def _defined() -> frozenset[str]:
     """Returns the keys of all three connectors: a file gives each of them the keys of all."""
     from klamm_mirror.checkpoint import config as checkpoint
     from klamm_mirror.heartbeat import config as heartbeat
     from klamm_mirror.source import config as source
 
-    return {name for module in (checkpoint, heartbeat, source) for name in module.config_def().names}
+    return frozenset(name for module in (checkpoint, heartbeat, source) for name in module.config_def().names)

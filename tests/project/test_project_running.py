@@ -101,7 +101,7 @@ def test_a_pure_test_that_starts_a_process_fails_with_what_it_should_ask_for(tmp
     folder.mkdir()
     (folder / "conftest.py").symlink_to(ROOT / "tests/conftest.py")
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\naddopts = --import-mode=importlib\nasyncio_mode = auto\n"
+        "[pytest]\naddopts = --import-mode=importlib -p no:schemathesis\nasyncio_mode = auto\n"
         f"pythonpath = {ROOT / 'tests'}\nmarkers =\n    {chr(10).join('    ' + m for m in [*kinds.KINDS, 'essential', 'needs'])}\n"
     )
     (folder / "test_it.py").write_text(
