@@ -189,3 +189,14 @@ def test_the_file_keeps_the_age_of_its_last_segment(log: PartitionLog) -> None:
     os.utime(path, (1_000_000, 1_000_000))
     Cleaning(log).clean(NOW)
     assert path.stat().st_mtime == 1_000_000
+
+
+def test_no_file_is_held_that_a_later_round_replaces(log: PartitionLog) -> None:
+    """A deleted file that someone has open keeps its place on the disk."""
+    held = []
+    for value in (b"1", b"2", b"3", b"4"):
+        write(log, (b"a", value, 0))
+        log.roll(NOW)
+        Cleaning(log).clean(NOW)
+        held.append(len(files.SEGMENT_FILES))
+    assert held[1:] == held[1:2] * 3

@@ -136,7 +136,7 @@ class Round:
     def _clean(
         self, members: list[SourceSegment], batches: BatchFilter, transactions: CleanedTransactions
     ) -> Cleaned:
-        """Write the kept records of these segments into one segment, and force it to disk."""
+        """Write the kept records of these segments into one segment, force it to disk, and let it go: the log opens it."""
         job = self.job
         base = members[0].base_offset
         for suffix in files.SEGMENT_SUFFIXES:  # new files, so that nobody else can have them open
@@ -149,25 +149,29 @@ class Round:
             now_ms=job.now_ms,
             file_suffix=files.CLEANED,
         )
-        for member in members:
-            self._copy(member, batches, output)
-            for transaction in transactions.retained:
-                output.txn_index.append(transaction)
-            transactions.retained.clear()
+        try:
+            for member in members:
+                self._copy(member, batches, output)
+                for transaction in transactions.retained:
+                    output.txn_index.append(transaction)
+                transactions.retained.clear()
+            inode = self._finish(output, members[-1])
+        finally:
+            output.release()  # a file that is held stays on the disk when the log deletes it
+        replaces = [member.base_offset for member in members]
+        return Cleaned(base_offset=base, replaces=replaces, size=output.size, inode=inode)
+
+    def _finish(self, output: Segment, last: SourceSegment) -> int:
+        """Force a segment to disk, with the times of the last one that it replaces. Returns its inode."""
         output.close_for_append()
-        modified = self._path(members[-1].base_offset, files.LOG).stat()
+        modified = self._path(last.base_offset, files.LOG).stat()
         os.utime(
             output.path(files.LOG), ns=(modified.st_atime_ns, modified.st_mtime_ns)
         )  # retention asks for it
         for file in output.files_to_sync():
             os.fsync(file.fd)
         sync_directory(self._directory)
-        return Cleaned(
-            base_offset=base,
-            replaces=[member.base_offset for member in members],
-            size=output.size,
-            inode=os.fstat(output.file.fd).st_ino,
-        )
+        return os.fstat(output.file.fd).st_ino
 
     def _copy(self, source: SourceSegment, batches: BatchFilter, output: Segment) -> None:
         pending = bytearray()
