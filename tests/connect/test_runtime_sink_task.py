@@ -79,7 +79,8 @@ class Committed(dict):
 
 class FakeConsumer:
     """A log per partition; `script` runs one step per poll. Positions and pauses behave as librdkafka's: of a
-    partition that is not assigned yet, which it is not during the callback, they are refused and ignored.
+    partition that is not assigned yet, which it is not during the callback, they are refused and ignored. A pause stays
+    when the partition leaves, and holds when it comes back.
     """
 
     def __init__(self, script):
@@ -107,7 +108,6 @@ class FakeConsumer:
         (self.on_lost if lost else self.on_revoke)(self, [Partition(p) for p in places])
         for place in places:
             del self.positions[place]
-            self.paused.discard(place)
 
     def step(self):
         if self.script:
@@ -476,6 +476,19 @@ def test_a_task_may_choose_where_to_start_pause_commit_early_and_what_to_commit(
     assert P0 in rig.consumer.paused
     assert rig.consumer.committed == {P0: max(rig.task.seen[P0])}
     assert "pre_commit returned offset 99 of t-1, which was not delivered; ignored" in caplog.text
+
+
+def test_a_partition_that_left_while_it_was_paused_is_fetched_when_it_comes_back(rig):
+    reached = []
+
+    def look():
+        assert rig.consumer.paused == {P0}
+        reached.append(len(rig.task.seen[P0]))
+
+    script = [rig.assign(P0), None, lambda: rig.task.context.pause(P0), None, None, look]
+    rig.run(*script, rig.revoke(P0), rig.assign(P0), None, None)
+    assert len(rig.task.seen[P0]) > reached[0]
+    assert contiguous(rig.task.seen[P0])
 
 
 class Full(Collecting):

@@ -448,6 +448,7 @@ class SinkRunner:
         self._assign(
             [KafkaPartition(p.topic, p.partition, begins.get(named(p), p.offset)) for p in partitions]
         )
+        self._consumer.resume(kafka(places))  # those that left while they were paused are paused still
         self._safe |= begins
         self._apply(pauses, resumes, rewinds)
 
