@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from klamm_agent.config.agent import AgentConfig
+from klamm_agent.config.inputs import Input
 from klamm_agent.delivery.batches import Mark, Origin, Receipt, Share
 from klamm_agent.delivery.sender import Sender
 from klamm_agent.events import Dropped, Records
@@ -214,7 +215,7 @@ class Agent:
         busy, self._full = False, False
         now = time.monotonic()
         for file in self._files.changed(now):
-            if not self._has_room(file.source):
+            if not self._has_room(self._config.inputs[file.source], file.path):
                 self._full = True
                 self._files.verify(file)
                 continue
@@ -225,7 +226,7 @@ class Agent:
             if block is not None:
                 self._send(file, block)
                 busy = True
-        took, waits = self._streams.take(now, has_room=self._sender.has_room, deliver=self._deliver_stream)
+        took, waits = self._streams.take(now, has_room=self._has_room, deliver=self._deliver_stream)
         busy, self._full = busy or took or self._files.busy, self._full or waits
         if self._tracker.gaps:
             self._note_gaps()
@@ -245,7 +246,10 @@ class Agent:
             for file in self._files.changed(now):
                 if file.seen or file.archive is not None:
                     continue
-                if not self._has_room(file.source) or not self._note_changes():
+                if (
+                    not self._has_room(self._config.inputs[file.source], file.path)
+                    or not self._note_changes()
+                ):
                     waits = True
                 elif (block := self._files.read(file, now)) is not None:
                     self._send(file, block)
@@ -275,8 +279,16 @@ class Agent:
             self._stream_drops.append((receipts, numbers, records.dropped))
         return receipts
 
-    def _has_room(self, source: int) -> bool:
-        return all(map(self._sender.has_room, self._config.inputs[source].topics))
+    def _has_room(self, config: Input, path: str = "") -> bool:
+        """Tells whether lines of an input, and of a file if one is given, may be read now."""
+        room = all(map(self._sender.has_room, config.topics))
+        return room and not self._sender.holds(config.topic, self._key(config, path))
+
+    def _key(self, config: Input, path: str) -> bytes | None:
+        """Returns the key of an input's records; None where they have none."""
+        if config.key == "host":
+            return self._host
+        return os.fsencode(path) if config.key == "path" and path else None
 
     def _note_changes(self) -> bool:
         """Brings positions that changed without a read to the write-ahead log, behind all that was read; returns whether it has them."""
@@ -287,9 +299,7 @@ class Agent:
 
     def _deliver(self, lane: Lane, records: Records, origin: Origin, mark: Mark | None) -> list[Receipt]:
         config = lane.config
-        key = None
-        if config.key != "none":
-            key = self._host if config.key == "host" else os.fsencode(origin.path)
+        key = self._key(config, origin.path)
         receipts = []
         if records.values:
             part = bool(records.dead)
@@ -412,6 +422,8 @@ class Agent:
             return f"topic {topic}: {why}"
         if self._sender.is_stuck:
             return "write-ahead log has no room"
+        if unanswered := self._sender.unanswered:
+            return f"partition {unanswered[0]}: its leader does not say which lines it has"
         return "acknowledgements" if self._full else ""
 
     def _write_status(self, state: str) -> None:

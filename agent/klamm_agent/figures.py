@@ -15,7 +15,7 @@ from klamm_base.metrics_text import Family, Labels, Sample
 from klamm_base.version import __version__
 
 _PAGE: Final = resource.getpagesize()
-_WAITS: Final = ("broker", "topic", "acknowledgements", "spool", "write-ahead")
+_WAITS: Final = ("broker", "topic", "acknowledgements", "spool", "write-ahead", "partition")
 _SPOOL: Final = {
     "spool_bytes": "Record batches on disk that are not acknowledged, bytes.",
     "spool_records": "Records in the spool.",
@@ -76,6 +76,11 @@ def families(status: Mapping[str, Any]) -> Iterator[Family]:
         ("resumed", "Records that came out of the write-ahead log at the start."),
     ):
         yield _family(f"klamm_agent_{key}_lines_total", "counter", help_, status.get(key, 0))
+    yield _family(
+        "klamm_agent_unanswered_partitions", "gauge",
+        "Partitions whose leaders have not said for a second which lines of before the start they have.",
+        status.get("unanswered", 0),
+    )  # fmt: skip
     yield _family("klamm_agent_gaps_total", "counter", "Ranges noted as lost.", status.get("gaps", 0))
     yield _family(
         "klamm_agent_lag_bytes", "gauge", "Bytes in files, not acknowledged.", status.get("lag_bytes", 0)

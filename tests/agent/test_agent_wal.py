@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import itertools
 import tempfile
@@ -12,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_agent.delivery.batches import Batch
-from klamm_agent.delivery.encode import encode_batch
-from klamm_agent.delivery.resuming import REMEMBERED_MS, Known, Resuming, judge
 from klamm_agent.delivery.wal import log as wal_log
 from klamm_agent.delivery.wal.entries import (
     LIFE,
@@ -29,13 +25,6 @@ from klamm_agent.delivery.wal.entries import (
 )
 from klamm_agent.delivery.wal.log import WalError, WriteAheadLog
 from klamm_kafka.client.outbox import SEQUENCES
-from klamm_kafka.wire.compression import Compression
-from klamm_kafka.wire.messages.describe_producers import (
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
 
 SEGMENT = 256 * 1024
 
@@ -237,6 +226,36 @@ def test_the_ring_stays_small_and_a_batch_that_nobody_takes_does_not_hold_it(tmp
     again.close()
 
 
+def test_many_batches_that_nobody_takes_hold_their_own_segments_only(tmp_path):
+    """A partition's leader hangs, with more batches than may move on; all others go on for hours."""
+    wal = WriteAheadLog(tmp_path / "wal", SEGMENT)
+    wal.begin_anew(None)
+    stuck = {*range(1, 8), *range(100, 105), 700}
+    for number in range(1, 1000):
+        row = [number, "stuck" if number in stuck else "t", None, 1, 20_000, []]
+        wal.commit({"batches": [row]}, [bytearray([number % 251]) * 20_000])
+        if number not in stuck:
+            wal.acknowledged(number)
+    assert sum(path.stat().st_size for path in (tmp_path / "wal").iterdir()) <= 5 * SEGMENT
+    wal.close()
+    again = WriteAheadLog(tmp_path / "wal", SEGMENT)
+    assert again.book.live.keys() == stuck
+    assert all(again.read(one) == bytearray([n % 251]) * 20_000 for n, one in again.book.live.items())
+    again.close()
+
+
+def test_a_log_that_lost_a_segment_with_batches_does_not_count(tmp_path):
+    wal = WriteAheadLog(tmp_path / "wal", SEGMENT)
+    wal.begin_anew("r0")
+    for number in range(1, 40):
+        wal.commit({"batches": [[number, "t", None, 1, 20_000, []]]}, [bytearray(20_000)])
+    (tmp_path / "wal" / f"{wal._segments[1].name}.log").write_bytes(bytes(SEGMENT))
+    wal.close()
+    again = WriteAheadLog(tmp_path / "wal", SEGMENT)
+    assert (again.book.registries, again.book.next) == ([], 40)
+    again.close()
+
+
 def test_a_full_disk_holds_only_what_needs_a_new_segment(tmp_path, monkeypatch):
     wal = WriteAheadLog(tmp_path / "wal", SEGMENT)
     wal.begin_anew(None)
@@ -297,123 +316,6 @@ def test_on_a_full_disk_acknowledgements_make_room_for_themselves(tmp_path, monk
     assert len(live) == 1
     wal.close()
     assert WriteAheadLog(tmp_path / "wal", SEGMENT).book.live.keys() == live
-
-
-# ---- what brokers tell
-
-
-def batch(number: int, sequence: int, count: int, *, at_ms: int = 0, producer: int = 7) -> Batch:
-    data = encode_batch([(None, [b"x"] * count)], at_ms, Compression.NONE)
-    found = Batch("t", data, count, [])
-    found.number, found.sequence, found.noted = number, sequence, Sent(0, producer, 0, sequence)
-    return found
-
-
-class Leader:
-    """A partition's leader as Kafka's: it checks sequence numbers against the last batches that it remembers."""
-
-    def __init__(self) -> None:
-        self.log: list[int] = []
-        self.cached: list[tuple[int, int]] = []
-
-    @property
-    def last(self) -> int | Known:
-        return self.cached[-1][1] if self.cached else Known.ABSENT
-
-    def append(self, one: Batch) -> None:
-        ends = one.sequence, one.last_sequence
-        if ends in self.cached:
-            return
-        assert not self.cached or one.sequence == (self.cached[-1][1] + 1) % SEQUENCES, "out of order"
-        self.log.append(one.number)
-        self.cached = [*self.cached, ends][-5:]
-
-    def restarted(self) -> None:
-        """Forgets all but the last batch, as after a snapshot."""
-        self.cached = self.cached[-1:]
-
-
-@given(
-    st.lists(st.integers(1, 50), min_size=1, max_size=12),
-    st.data(),
-    st.sampled_from([0, SEQUENCES - 60]),
-    st.booleans(),
-)
-def test_batches_of_a_killed_agent_are_in_the_topic_once(counts, data, first, restarted):
-    batches, sequence = [], first
-    for number, count in enumerate(counts):
-        batches.append(batch(number, sequence, count))
-        sequence = (sequence + count) % SEQUENCES
-    leader = Leader()
-    arrived = data.draw(st.integers(0 if first == 0 else 1, len(batches)))
-    for one in batches[:arrived]:
-        leader.append(one)
-    # At most five are sent before the first is acknowledged; the agent may have noted fewer acknowledgements than came
-    noted = data.draw(st.integers(max(0, arrived - 5), min(arrived, len(batches) - 1)))
-    went = data.draw(st.integers(max(noted + 1, arrived), max(noted + 1, min(len(batches), noted + 5))))
-    unknown = batches[noted:went]
-    if restarted:
-        leader.restarted()
-    told = leader.last
-    verdict = judge(unknown, told, 0)
-    for one in batches[arrived : data.draw(st.integers(arrived, went))]:
-        leader.append(one)  # a request of the dead agent comes after the leader was asked
-    assert not verdict.doubtful
-    assert verdict.proved + verdict.again == unknown
-    for one in verdict.again:
-        leader.append(one)
-    assert leader.log == list(range(went))
-
-
-def test_leaders_are_asked_about_all_partitions_at_once():
-    """A start with hundreds of partitions over a long line waits for one answer, and not for hundreds."""
-    asked, all_asked = [], asyncio.Event()
-
-    class Connection:
-        async def request(self, request, *, timeout_s):
-            asked.append(request)
-            if len(asked) == 50:
-                all_asked.set()
-            await all_asked.wait()
-            told = PartitionResponse(
-                active_producers=[ProducerState(producer_id=7, producer_epoch=0, last_sequence=4)]
-            )
-            return DescribeProducersResponse(topics=[TopicResponse(partitions=[told])])
-
-    class Cluster:
-        async def leader(self, topic, partition):
-            return Connection()
-
-    resuming = Resuming(Cluster())
-    batches = [batch(n, 0, 5) for n in range(51)]
-    for partition, one in enumerate(batches):
-        one.noted = one.noted._replace(partition=partition)
-        resuming.add(one)
-
-    async def ask():
-        async with asyncio.timeout(10):
-            return await resuming.ask("t", 50)
-
-    verdicts = asyncio.run(ask())
-    assert {p: (v.again, v.doubtful) for p, v in verdicts.items()} == {
-        p: ([one], []) if p < 50 else ([], [one]) for p, one in enumerate(batches)
-    }
-    assert not resuming.by_topic
-
-
-def test_a_producer_that_the_broker_forgot_leaves_doubt():
-    some = [batch(1, 10, 5), batch(2, 15, 5)]
-    assert judge(some, Known.ABSENT, 0).doubtful == some
-    first = [batch(1, 0, 5), batch(2, 5, 5)]
-    assert judge(first, Known.ABSENT, 0).again == first, "they never came"
-    assert judge(first, Known.ABSENT, REMEMBERED_MS + 1).doubtful == first, "it may have been forgotten since"
-    assert judge(some, Known.UNTOLD, 0).again == some, "the broker compares the numbers"
-
-
-def test_batches_of_another_producer_are_in_doubt():
-    some = [batch(1, 0, 5, producer=8), batch(2, 40, 5)]
-    verdict = judge(some, 4, 0)
-    assert (verdict.again, verdict.doubtful) == ([some[0]], [some[1]])
 
 
 def test_what_becomes_of_a_batch_that_only_the_spool_knows_outlives_a_second_kill(tmp_path):

@@ -27,6 +27,7 @@ from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 Box = Outbox[Batch]
 _WAITING: Final = 2 * IN_FLIGHT_MAX
 """Batches of a partition that stay in memory: as many as may be in flight, and as many again. The files keep the rest."""
+_NAMED: Final = 10  # partitions that a line of the log names
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +70,8 @@ class Owner(Protocol):
     def doubted(self, topic: str, batches: Sequence[Batch], why: str) -> None:
         """Takes note that batches go again, of which nobody knows whether the topic has them."""
 
-    def say(self, what: str) -> None:
-        """Logs `what`, sparingly."""
+    def say(self, what: str, about: str | None = None) -> None:
+        """Logs `what`, sparingly: not again while the same was said, or something else about the same."""
 
     def woken(self) -> None:
         """Wakes the sender: something has changed."""
@@ -105,7 +106,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self.known: dict[str, Topic] = {}
         self._settings, self._owner, self._limit = settings, owner, limit
         self._refresh_at = 0.0
-        self._resuming = Resuming(cluster)
+        self._resuming = Resuming(cluster, self.wake.set)
         self._with: dict[int, list[Batch]] = {}
         """By a batch's number: earlier batches that count as delivered when it is."""
 
@@ -142,17 +143,34 @@ class Outgoing(IdempotentSender[Box, Batch]):
         found = [p for box in topic.boxes for p in box.pending] + list(topic.unplaced)
         return sorted(found, key=lambda p: p.number)
 
+    def holds(self, topic: str, key: bytes) -> bool:
+        """Tells whether lines of a key wait: the leader of their partition has not said which it has of those sent before."""
+        held = self._resuming.held(topic)
+        return bool(held) and self.place_of(topic, key) in held
+
+    def unanswered(self) -> list[str]:
+        """Returns the partitions whose leaders have not said for long which lines of before the start they have."""
+        return [f"{topic}-{partition}" for topic, partition, _ in self._resuming.slow(time.monotonic())]
+
     def _place(self, topic: Topic) -> None:
-        if topic.name in self._resuming.by_topic:
-            return  # nothing may overtake what was sent before
-        while topic.unplaced and topic.boxes:
+        if not topic.boxes:
+            return
+        held = self._resuming.held(topic.name)  # nothing may overtake there what was sent before
+        free = [box for box in topic.boxes if box.partition not in held] if held else topic.boxes
+        waiting: deque[Batch] = deque()
+        while topic.unplaced:
             batch = topic.unplaced.popleft()
+            allowed = free
             if batch.key is not None:
-                box = topic.boxes[partition_of(batch.key, len(topic.boxes))]
-            else:
-                box = self._least(topic.boxes)
+                partition = partition_of(batch.key, len(topic.boxes))
+                allowed = [] if partition in held else [topic.boxes[partition]]
+            if not allowed:
+                waiting.append(batch)
+                continue
+            box = self._least(allowed)
             box.put([batch])
             self.outboxes[box] = None
+        topic.unplaced = waiting
 
     def _least(self, boxes: list[Box]) -> Box:
         if len(boxes) == 1:
@@ -171,6 +189,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
     def learned(self, answer: MetadataResponse) -> str | None:
         self.brokers_away = False
         self._refresh_at = time.monotonic() + self._settings.metadata_max_age
+        self._resuming.learned(answer)
         lacking = None
         for found in answer.topics:
             topic = self.known.get(found.name or "")
@@ -198,17 +217,32 @@ class Outgoing(IdempotentSender[Box, Batch]):
                 self.outboxes.pop(box, None)
 
     async def prepare(self) -> None:
-        for name in list(self._resuming.by_topic):
+        for name in self._resuming.topics:
             topic = self.known[name]
             if not topic.boxes:
                 continue
-            verdicts = await self._resuming.ask(name, len(topic.boxes))
-            if verdicts is None:
-                self.stale = True
-                continue
+            verdicts = self._resuming.verdicts(name, len(topic.boxes))
             for partition, verdict in verdicts.items():
                 self._resume(topic, partition, verdict)
-            self._place(topic)
+            if verdicts:
+                self._place(topic)
+        now = time.monotonic()
+        if self._resuming.topics and self._resuming.wants_leaders(now):
+            self.stale = True
+            self._say_slow(now)
+
+    def _say_slow(self, now: float) -> None:
+        """Logs which leaders have not answered for long."""
+        slow: dict[str, list[int]] = {}
+        for topic, partition, _ in self._resuming.slow(now):
+            slow.setdefault(topic, []).append(partition)
+        for topic, partitions in slow.items():
+            self._owner.say(
+                f"topic {topic}: leaders do not say which lines of before the start they have, of partitions "
+                f"{', '.join(map(str, partitions[:_NAMED]))}{' and more' if len(partitions) > _NAMED else ''}: these lines "
+                "wait, and new ones whose key leads there; all others go on",
+                about=f"{topic} is held",
+            )
 
     def _resume(self, topic: Topic, partition: int, verdict: Verdict) -> None:
         if verdict.again:
@@ -231,6 +265,10 @@ class Outgoing(IdempotentSender[Box, Batch]):
                 self.outboxes[topic.boxes[partition]] = None
             else:
                 topic.unplaced.extendleft(reversed(verdict.doubtful))
+
+    async def drain(self, timeout_s: float) -> None:
+        await self._resuming.close()
+        await super().drain(timeout_s)
 
     async def forgotten(self, outbox: Box, error: BrokerError) -> None:
         sent = [b for b in outbox.pending if b.sequence >= 0]

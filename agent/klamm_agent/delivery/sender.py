@@ -126,6 +126,15 @@ class Sender:
             return False
         return self._outgoing.topic(topic).has_room
 
+    def holds(self, topic: str, key: bytes | None) -> bool:
+        """Tells whether lines of a key wait for the leader of their partition, which has not said how far the agent before had got."""
+        return key is not None and self._outgoing.holds(topic, key)
+
+    @property
+    def unanswered(self) -> list[str]:
+        """Partitions whose leaders have not said for long which lines of before the start they have."""
+        return self._outgoing.unanswered()
+
     @property
     def waits(self) -> bool:
         """True while some record is neither acknowledged nor in the spool."""
@@ -233,6 +242,7 @@ class Sender:
             "batches": self._batches,
             "resumed": self._ahead.resumed,
             "unproved": self._ahead.unproved,
+            "unanswered": len(self.unanswered),
             "spool_bytes": spooling.size if spooling else 0,
             "spool_records": spooling.records if spooling else 0,
             "spool_dropped": spooling.dropped_records if spooling else 0,
@@ -392,8 +402,8 @@ class Sender:
             self._spooling.split(batch, halves)
         self._count(batch.topic, sum(half.cost for half in halves) - batch.cost)
 
-    def say(self, what: str) -> None:
-        self._said.warning(log, what, what)
+    def say(self, what: str, about: str | None = None) -> None:
+        self._said.warning(log, about or what, what)
 
     def woken(self) -> None:
         self._away = self._away or self._outgoing.brokers_away

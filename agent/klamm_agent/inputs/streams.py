@@ -106,11 +106,11 @@ class Streams:
         ends = [getattr(s.reader, "ended", False) and not s.sent for _, s in self._streams]
         return self._every_input and bool(ends) and all(ends)
 
-    def take(self, now: float, *, has_room: Callable[[str], bool], deliver: Deliver) -> tuple[bool, bool]:
+    def take(self, now: float, *, has_room: Callable[[Input], bool], deliver: Deliver) -> tuple[bool, bool]:
         """Takes new events; returns whether there were any, and whether some input waits for room in its topic."""
         busy = full = False
         for _, stream in self._streams:
-            if all(map(has_room, stream.lane.config.topics)):
+            if has_room(stream.lane.config):
                 busy |= stream.take(now, deliver)
             else:
                 full = True

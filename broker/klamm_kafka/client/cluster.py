@@ -8,6 +8,7 @@ again. The cluster retries nothing itself, except for metadata and the search fo
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -29,6 +30,10 @@ RETRY_S: Final = 0.1
 COORDINATOR_FIRST_S: Final = 0.02
 """The first pause between two searches for a coordinator: the topic of coordinators may be made just now."""
 COORDINATOR_LONGEST_S: Final = 0.2
+NEXT_S: Final = 0.3
+"""The time for a connection to a broker, before another is tried beside it."""
+SILENT_S: Final = 1.0
+"""A broker that owes an answer for so long is asked only if there is no other. A fetch waits for less."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _KINDS: Final = {GROUP: "group", TRANSACTION: "transactional id"}
@@ -81,6 +86,7 @@ class Cluster:
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
+        self._given_up: set[asyncio.Task[Connection]] = set()  # attempts that another broker was quicker than
         self._coordinators: dict[tuple[int, str], Address] = {}
         self.brokers: dict[int, Address] = {}
         self.metadata: MetadataResponse | None = None
@@ -98,6 +104,7 @@ class Cluster:
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
             await connection.close()
+        await asyncio.gather(*self._given_up, return_exceptions=True)
 
     async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> MetadataResponse:
         """Ask for the metadata of these topics (None: all) and learn the brokers. Raises ClientError."""
@@ -114,23 +121,61 @@ class Cluster:
         return answer
 
     async def any_broker(self) -> Connection:
-        """Returns a connection to some broker. Tries the known brokers, then the bootstrap list, until patience ends."""
+        """Returns a connection to some broker: to one that answers, if there is one.
+
+        Tries the known brokers, then the bootstrap list, until patience ends.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_s
         while True:
-            reasons = []
-            for address in dict.fromkeys([*self._connections, *self.brokers.values(), *self._bootstrap]):
-                try:
-                    return await self._connect(address)
-                except AuthenticationFailed:
-                    raise
-                except ClientError as e:
-                    said = str(e)
-                    reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
+            for connection in self._connections.values():
+                if not connection.closed and connection.silent_s < SILENT_S:
+                    return connection
+            known = dict.fromkeys([*self.brokers.values(), *self._bootstrap, *self._connections])
+            reasons: list[str] = []
+            found = await self._quickest(sorted(known, key=self._connections.__contains__), reasons)
+            if found is not None:
+                return found
             if loop.time() >= deadline:
                 of = f" of {self._name}" if self._name else ""
                 raise ConnectionLost(f"no broker{of} can be reached ({'; '.join(reasons)})")
             await asyncio.sleep(RETRY_S)
+
+    async def _quickest(self, addresses: Iterable[Address], reasons: list[str]) -> Connection | None:
+        """Connects to the brokers in their order, and does not wait long for one before it tries the next. Adds to `reasons` why there is no
+        connection. Raises AuthenticationFailed.
+        """
+        left = deque(addresses)
+        opening: dict[asyncio.Task[Connection], Address] = {}
+        try:
+            while left or opening:
+                if left:
+                    address = left.popleft()
+                    opening[asyncio.create_task(self._connect(address))] = address
+                done, _ = await asyncio.wait(
+                    opening, timeout=NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    address = opening.pop(task)
+                    try:
+                        return task.result()
+                    except AuthenticationFailed:
+                        raise
+                    except ClientError as e:
+                        said = str(e)
+                        reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
+            return None
+        finally:
+            for task in opening:
+                task.cancel()
+                self._given_up.add(task)
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Connection]) -> None:
+        """Forgets an attempt that nobody waits for, and its failure."""
+        self._given_up.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def broker(self, node_id: int) -> Connection:
         """Returns a connection to one broker of the metadata. Raises ConnectionLost when the broker is not known."""

@@ -69,6 +69,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
+        self._due_since = 0.0  # of the loop's clock: since then the next answer is due
         self._served = False
         self._lost: ClientError | None = None
         self._secure = secure
@@ -120,6 +121,11 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._lost is not None
+
+    @property
+    def silent_s(self) -> float:
+        """The seconds for which an answer is due and none has come."""
+        return asyncio.get_running_loop().time() - self._due_since if self._pending else 0.0
 
     def version_for(self, request: type[Message]) -> int:
         """Returns the highest version of a request that both sides speak. Raises UnsupportedApi."""
@@ -213,7 +219,10 @@ class Connection:
     def _send(self, message: Message, version: int) -> asyncio.Future[Any]:
         answer_type = message_types(message.API_KEY)[1]
         correlation_id = self._write(message, version)
-        waiter = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        if not self._pending:
+            self._due_since = loop.time()
         self._pending.append((correlation_id, answer_type, version, waiter))
         return waiter
 
@@ -245,6 +254,8 @@ class Connection:
                 version = 0
             waiter.set_result(answer_type.decode(frame, version, pos)[0])
         self._pending.popleft()
+        if self._pending:
+            self._due_since = asyncio.get_running_loop().time()
         self._served = answer_type is not ApiVersionsResponse
 
     def failed(self, error: Exception | None) -> None:

@@ -123,6 +123,11 @@ class Book:
             self.counted = {f: blocks for f, blocks in self.counted.items() if f in self.registries}
             self.counted[fingerprint] = about["counted"]
 
+    @property
+    def lacks_bytes(self) -> bool:
+        """True when the log has lost the bytes of a batch that no broker is known to have."""
+        return bool(self._orphans)
+
     def forget_gone(self) -> None:
         """Forgets the files that are marked as forgotten: the registry that is saved does not have them either."""
         self.files = {key: position for key, position in self.files.items() if position is not None}

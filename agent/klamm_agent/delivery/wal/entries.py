@@ -88,7 +88,10 @@ def follows(before: int, number: int) -> bool:
 
 
 def read_segment(data: bytes, before: int) -> Iterator[Entry]:
-    """Yields a segment's valid entries, as far as they follow each other and the entry `before`."""
+    """Yields a segment's valid entries, as far as they follow each other and the entry `before`.
+
+    Its head has the whole state: it may come behind any older entry, as segments between them may be gone.
+    """
     position = 0
     while position + _FRAME.size + _START.size <= len(data):
         size, crc = _FRAME.unpack_from(data, position)
@@ -96,7 +99,7 @@ def read_segment(data: bytes, before: int) -> Iterator[Entry]:
         if size < _START.size or start + size > len(data) or crc32c(data[start : start + size]) != crc:
             return
         number, kind, about = _START.unpack_from(data, start)
-        if not follows(before, number):
+        if not follows(before, number) and not (kind == Kind.HEAD and not position and number > before):
             return
         at, end = start + _START.size + about, start + size
         try:

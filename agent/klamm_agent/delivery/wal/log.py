@@ -1,8 +1,9 @@
 """The write-ahead log on disk: a ring of segments of a fixed size, written in place.
 
 Nothing is forced to the disk: a kill of the agent keeps what the kernel has, and after a power cut the registry decides. A segment's
-space is taken when it is made, so a disk that becomes full stops no segment that is there. The oldest segment is used again
-once brokers have all its batches. A few batches that no broker takes do not hold it: they move on. Not thread-safe.
+space is taken when it is made, so a disk that becomes full stops no segment that is there. A segment is used again once
+brokers have all its batches, whatever becomes of older ones. A few batches that no broker takes do not hold it: they move on.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class WriteAheadLog:
                 segment.wipe()
                 self._spare.append(segment)
         self._number = (before // LIFE + 1) * LIFE
+        if self.book.lacks_bytes:  # a damage took a segment between others: the registry decides
+            self.book = Book(next=self.book.next)
 
     def begin_anew(self, registry: str | None) -> None:
         """Forgets all that the log says: the registry of this fingerprint holds from now on. Raises WalError."""
@@ -179,18 +182,20 @@ class WriteAheadLog:
         self._number += 1
         self._segments.append(segment)
         self._carry()
-        while len(self._segments) > _RING and not self.book.pins[self._segments[0].name]:
-            self._segments.pop(0).delete()
+        for old in [s for s in self._segments[:-1] if not self.book.pins[s.name]]:
+            if len(self._segments) > _RING:
+                self._segments.remove(old)
+                old.delete()
 
     def _free(self, size: int) -> _Segment:
-        """Returns a segment to write to: the oldest, if nobody needs it, else a new one."""
+        """Returns a segment to write to: the oldest that nobody needs, else a new one."""
         for spare in [s for s in self._spare if s.size >= size]:
             self._spare.remove(spare)
             return spare
-        if len(self._segments) >= _RING:
-            oldest = self._segments[0]
-            if not self.book.pins[oldest.name] and oldest.size >= size:
-                return self._segments.pop(0)
+        for old in self._segments[:-1]:  # the last has the whole state until the new one has
+            if not self.book.pins[old.name] and old.size >= size:
+                self._segments.remove(old)
+                return old
         name = max((s.name for s in self._segments + self._spare), default=-1) + 1
         path = self._folder / f"{name}.log"
         try:
@@ -200,23 +205,24 @@ class WriteAheadLog:
             raise
 
     def _carry(self) -> None:
-        """Moves the last batches of the oldest segment here, so that they do not hold it."""
-        oldest, current = self._segments[0], self._segments[-1]
-        held = [logged for logged in self.book.live.values() if logged.segment == oldest.name]
-        size = sum(logged.size for logged in held)
-        if (
-            len(self._segments) <= _RING
-            or not held
-            or size > min(current.room // 2, self._segment_bytes // 4)
-        ):
+        """Moves the last batches of older segments here, so that they do not hold them."""
+        if len(self._segments) <= _RING:
             return
-        for logged in held:
-            about = {"batches": [logged.row()]}
-            data = encode(self._number, Kind.BATCHES, about, (os.pread(oldest.fd, logged.size, logged.at),))
-            at = current.end + body_at(data)
-            current.write(data)
-            self._number += 1
-            self.book.add(about, current.name, at)
+        current = self._segments[-1]
+        most = min(current.room // 2, self._segment_bytes // 4)
+        for old in self._segments[:-1]:
+            held = [logged for logged in self.book.live.values() if logged.segment == old.name]
+            size = sum(logged.size for logged in held)
+            if size > most:
+                continue
+            most -= size
+            for logged in held:
+                about = {"batches": [logged.row()]}
+                data = encode(self._number, Kind.BATCHES, about, (os.pread(old.fd, logged.size, logged.at),))
+                at = current.end + body_at(data)
+                current.write(data)
+                self._number += 1
+                self.book.add(about, current.name, at)
 
     def close(self) -> None:
         """Closes the files, once the notes that wait are written."""
