@@ -17,7 +17,7 @@ WAIT_S = 900.0
 class Connectors(Unit):
     """File sinks of four tasks each, on a topic of four partitions: consumers that wait for records.
 
-    500 of them, 2,000 processes, take some 21 GB: more than a usual machine for tests has. 100 show the trend.
+    500 of them, 2,000 processes, take some 16 GB: more than a usual machine for tests has. 100 show the trend.
     """
 
     name = "connectors of four tasks"
