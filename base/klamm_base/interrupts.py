@@ -35,6 +35,8 @@ def interruptible() -> Iterator[None]:
     def end(_number: int, _frame: FrameType | None) -> None:
         nonlocal number
         number = signal.SIGTERM
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell's script starts it with `&`
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, end)

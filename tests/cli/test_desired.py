@@ -187,6 +187,10 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(current, wanted, prune
         ("schemas: {a: {type: XML, schema: x}}", '"XML" must be one of AVRO'),
         ("schemas: {a: {type: AVRO}}", "must be text"),
         ("connectors: {a: {x: y}}", "connector.class is missing"),
+        (
+            "schemas: {a: {schema: x, references: [{name: n, subject: s, version: -1}]}}",
+            "must be a version from 1 on",
+        ),
         ("topics: {a: 1, a: 2}", "line 1: 'a' is there twice"),
         ("topics: {", "x: not YAML"),
     ],
@@ -328,6 +332,20 @@ def test_a_signal_tells_what_was_done(broker, tmp_path, monkeypatch, number, nam
     done = CliRunner().invoke(app, ["apply", "-f", str(file), "-b", broker.bootstrap])
     said = f"klamm: 1 of 3 changes done; then create topics b: {name}; nobody knows whether this one is done"
     assert (done.exit_code, said in done.output) == (128 + number, True)
+
+
+def test_a_signal_after_the_last_change_tells_that_all_are_done(broker, tmp_path, monkeypatch):
+    file = tmp_path / "wanted.yaml"
+    file.write_text("topics: {only: {partitions: 1}}\n")
+    carry_out = carrying.carry_out
+
+    async def interrupted(admin, change):
+        await carry_out(admin, change)
+        signal.raise_signal(signal.SIGINT)  # connections are closed next
+
+    monkeypatch.setattr(carrying, "carry_out", interrupted)
+    done = CliRunner().invoke(app, ["apply", "-f", str(file), "-b", broker.bootstrap])
+    assert (done.exit_code, done.stderr) == (130, "klamm: 1 of 1 change done; then Ctrl-C\n")
 
 
 def test_a_cluster_becomes_as_a_file_wants_it(broker, klamm_worker, tmp_path, monkeypatch):

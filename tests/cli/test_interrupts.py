@@ -183,9 +183,20 @@ def test_a_block_is_ended_by_either_signal(number, code):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-async def waiting(number):
+def test_sigterm_ends_a_block_where_ctrl_c_is_ignored():
+    """As it is in a script's command with `&`."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Interrupted) as e, interruptible():
+            asyncio.run(waiting(signal.SIGTERM, 2))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert e.value.code == 143
+
+
+async def waiting(number, seconds=30.0):
     signal.raise_signal(number)
-    await asyncio.sleep(30)
+    await asyncio.sleep(seconds)
 
 
 def interrupt(number=signal.SIGINT):

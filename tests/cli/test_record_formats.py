@@ -248,6 +248,9 @@ def test_a_dump_is_written_to_other_partitions_now(broker):
     dump = '{"key": "k", "value": "v", "partition": 2, "timestamp": 1700000000000}\n'
     said = produce(broker, topic, dump, "-f", "json", code=1)
     assert said.endswith("Local: Unknown partition; -p -1 chooses partitions by the key\n")
+    later = '{"value": "v", "timestamp": 4102444800000}\n'  # 2100
+    said = produce(broker, topic, later, "-f", "json", code=1)
+    assert said.endswith("Broker: Invalid timestamp; --now gives the present time\n")
     produce(broker, topic, dump, "-f", "json", "-p", "0", "--now")
     shown = ("--from-beginning", "-o", "json")
     (row,) = map(json.loads, consume(broker, topic, *shown).splitlines())

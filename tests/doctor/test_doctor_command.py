@@ -12,7 +12,7 @@ from support.broker import new_topic
 from typer.testing import CliRunner
 
 from klamm.cli.main import app
-from klamm.cli.rest_client import DEFAULT_REST, Worker
+from klamm.cli.rest_client import DEFAULT_REST, RestError, Worker
 from klamm.up import embedded
 from klamm.up.extras import EXTRAS
 from klamm_base.errors import KlammError
@@ -98,6 +98,13 @@ def test_no_worker_need_be_where_nobody_said_that_it_is(
     done = CliRunner().invoke(app, [*words, "--url", DEFAULT_REST])
     rows = {row["check"]: row for row in json.loads(done.stdout)}
     assert (done.exit_code, rows["connect"]["state"]) == (1, "failed")
+
+    def asks_for_a_login(*_: object, **__: float) -> None:
+        raise RestError("Unauthorized", 401)
+
+    monkeypatch.setattr(Worker, "call", asks_for_a_login)
+    rows = {row["check"]: row for row in json.loads(CliRunner().invoke(app, words).stdout)}
+    assert rows["connect"]["state"] == "failed"
 
 
 @pytest.mark.usefixtures("processes")

@@ -214,11 +214,16 @@ def _carry_out(cluster: AdminCluster, registry: Registry, worker: OptionalWorker
                     carrying.carry_out_by_rest(apis[change.kind](), change)
                     done += 1
     except KlammError as e:
-        failed, code, unknown = todo[done], EXIT_FAILED, ""
+        code, unknown = EXIT_FAILED, ""
         if isinstance(e, Interrupted):
             code, unknown = e.code, "; nobody knows whether this one is done"
-        at = f"{failed.action} {failed.kind} {failed.title}"
-        fail(f"{done} of {counted(len(todo), 'change')} done; then {at}: {e}{unknown}", code)
+        said = f"{done} of {counted(len(todo), 'change')} done; then "
+        if done < len(todo):  # else connections were closed
+            failed = todo[done]
+            said += f"{failed.action} {failed.kind} {failed.title}: {e}{unknown}"
+        else:
+            said += str(e)
+        fail(said, code)
     typer.echo(f"{counted(done, 'change')} done", err=True)
 
 

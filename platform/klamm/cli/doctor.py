@@ -13,7 +13,7 @@ from klamm.cli.chosen_context import NO_ADDRESS
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import EXIT_FAILED, counted, reported
 from klamm.cli.output import Format, FormatOption, print_rows
-from klamm.cli.rest_client import DEFAULT_REST, Worker
+from klamm.cli.rest_client import DEFAULT_REST, RestError, Worker
 from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
@@ -197,7 +197,11 @@ def _servers(cluster: AdminCluster, worker: Worker, kept: Archive, *, guessed: b
 
     def ask_worker() -> str:
         nonlocal is_there
-        root = worker.call("GET", "/", timeout_s=10)
+        try:
+            root = worker.call("GET", "/", timeout_s=10)
+        except RestError as e:
+            is_there = e.status in (401, 403)
+            raise
         is_there = True
         states: dict[str, Any] = worker.call("GET", "/connectors?expand=status", timeout_s=30)
         kept.add_json("connect.json", {"worker": root, "connectors": states})

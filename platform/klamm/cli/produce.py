@@ -191,9 +191,11 @@ def _send(
 def _problem(error: Any, doing: str) -> str:
     from confluent_kafka import KafkaError
 
-    said = str(kafka_error(error, doing))
-    unknown = error.code() == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - its public name
-    return f"{said}; -p -1 chooses partitions by the key" if unknown else said
+    ways_out = {
+        KafkaError._UNKNOWN_PARTITION: "; -p -1 chooses partitions by the key",  # noqa: SLF001 - its public name
+        KafkaError.INVALID_TIMESTAMP: "; --now gives the present time",
+    }
+    return f"{kafka_error(error, doing)}{ways_out.get(error.code(), '')}"
 
 
 def _enqueue(producer: Any, *args: Any, **rest: Any) -> None:

@@ -107,7 +107,7 @@ def _reference(word: str) -> dict[str, Any]:
     rest, _, version = word.rpartition(":")
     name, colon, subject = rest.partition(":")
     if not colon or not (version.isdecimal() or version == "latest"):
-        raise ConfigError(f"--reference {word}: write NAME:SUBJECT:VERSION")
+        raise ConfigError(f"--reference {word}: write NAME:SUBJECT:VERSION, a number or latest")
     return {"name": name, "subject": subject, "version": -1 if version == "latest" else int(version)}
 
 

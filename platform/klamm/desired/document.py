@@ -234,11 +234,10 @@ def _reference(row: Any, at: str) -> Reference:
     for name in Reference._fields:
         if name not in fields:
             raise ConfigError(f"{at}: {name} is missing")
-    return Reference(
-        _typed(fields["name"], str, at),
-        _typed(fields["subject"], str, at),
-        _typed(fields["version"], int, at),
-    )
+    version = _typed(fields["version"], int, at)
+    if version < 1:  # the registry keeps a number for -1, so the file would never agree with it
+        wrong(f"{at}: version", version, "a version from 1 on")
+    return Reference(_typed(fields["name"], str, at), _typed(fields["subject"], str, at), version)
 
 
 def _connector(value: Any, at: str) -> dict[str, str]:
