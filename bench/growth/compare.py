@@ -18,7 +18,7 @@ from pathlib import Path
 from bench import report
 from bench.growth.of_agent import Files
 from bench.growth.of_broker import Connections, Groups, Partitions
-from bench.growth.of_worker import Connectors
+from bench.growth.of_worker import Connectors, SharedConnectors
 from bench.growth.units import Figures, Unit
 
 UNITS: dict[str, type[Unit]] = {
@@ -26,6 +26,7 @@ UNITS: dict[str, type[Unit]] = {
     "connections": Connections,
     "groups": Groups,
     "connectors": Connectors,
+    "shared-connectors": SharedConnectors,
     "files": Files,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from bench.connect.compare import KlammWorker
 from bench.growth.units import Unit
@@ -17,12 +18,14 @@ WAIT_S = 900.0
 class Connectors(Unit):
     """File sinks of four tasks each, on a topic of four partitions: consumers that wait for records.
 
-    500 of them, 2,000 processes, take some 16 GB: more than a usual machine for tests has. 100 show the trend.
+    500 of them, 2,500 processes, take some 16 GB: more than a usual machine for tests has. 100 show the trend.
     """
 
     name = "connectors of four tasks"
     counts = (5, 25, 100)
     holder = "worker and tasks"
+    more: ClassVar[dict[str, str]] = {}
+    """Settings of each connector beside its own."""
 
     def __init__(self, work: Path) -> None:
         super().__init__(work)
@@ -45,7 +48,7 @@ class Connectors(Unit):
         assert self._worker is not None
         for n in range(count):
             config = {
-                "connector.class": "FileStreamSink", "tasks.max": f"{TASKS}", "topics": "growth", "file": f"{self.work}/{n}",
+                "connector.class": "FileStreamSink", "tasks.max": f"{TASKS}", "topics": "growth", "file": f"{self.work}/{n}", **self.more,
             }  # fmt: skip
             self._worker.call("POST", "/connectors", {"name": f"growth-{n}", "config": config})
         self._wait(count)
@@ -70,3 +73,11 @@ class Connectors(Unit):
         if self._worker is not None:
             self._worker.stop()
         self._broker.stop()
+
+
+class SharedConnectors(Connectors):
+    """The same with `task.processes=connector`: one process for a connector and its tasks."""
+
+    name = "connectors of four tasks in one process"
+    counts = (25, 100, 500)
+    more: ClassVar[dict[str, str]] = {"task.processes": "connector"}

@@ -13,7 +13,7 @@ from support.runtime import Watched
 
 from klamm.connect.child.calls import list_plugins
 from klamm.connect.plugins import beside as plugins_beside
-from klamm.connect.plugins.beside import PluginsBeside, settled
+from klamm.connect.plugins.beside import PluginsBeside, installed_state, settled
 from klamm_base.errors import KlammError
 
 LONG_AGO = time.time() - 3600
@@ -107,6 +107,36 @@ async def test_those_who_ask_at_once_share_an_answer(path):
     beside = PluginsBeside(asked := Asked())
     assert sorted(await asyncio.gather(*(beside.refresh(5) for _ in range(5)))) == [False] * 4 + [True]
     assert len(asked.params) == 1
+
+
+async def test_those_who_come_during_a_look_share_the_next_one(path, monkeypatch):
+    """A look takes a thread, and the tasks of a hundred connectors start at once."""
+    install(path, "one")
+    beside = PluginsBeside(asked := Asked())
+    await beside.refresh(5)
+    looks: list[object] = []
+
+    def look(files=()):
+        looks.append(files)
+        if len(looks) == 1:  # too early for those who came later
+            install(path, "two")
+        return installed_state(files)
+
+    monkeypatch.setattr(plugins_beside, "installed_state", look)
+    first = asyncio.create_task(beside.refresh(5))
+    await asyncio.sleep(0)
+    await asyncio.gather(first, *(beside.refresh(5) for _ in range(9)))
+    assert len(looks) == 2
+    assert len(asked.params) == 2
+
+
+async def test_a_look_that_failed_is_nobody_elses_answer(path):
+    async def none(params, timeout_s):
+        raise KlammError("no child")
+
+    beside = PluginsBeside(none)
+    answers = await asyncio.gather(*(beside.refresh(5) for _ in range(3)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [KlammError] * 3
 
 
 async def test_what_is_broken_is_tried_again(path, monkeypatch):

@@ -186,7 +186,7 @@ class World(RuleBasedStateMachine):
         had = self.herder.assigned
         self.perform(self.herder.revoke(had.connectors - wanted.connectors, had.tasks - wanted.tasks))
         self.perform(self.herder.clean_up(self.config, self.statuses))
-        self.perform(self.herder.assign(wanted, self.config))
+        self.perform(self.herder.assign(wanted, self.config, ()))
 
     def committed(self) -> dict[TaskId, dict[str, str]]:
         return {
@@ -249,7 +249,7 @@ class World(RuleBasedStateMachine):
         self.called = True
         while self.called:
             self.goes_to_the_group()
-            self.perform(self.herder.assign(everything(self.config), self.config))
+            self.perform(self.herder.assign(everything(self.config), self.config, ()))
             for name in self.connectors:
                 if name not in self.said:
                     self.event(name, None, State.RUNNING)

@@ -122,6 +122,34 @@ def test_herder_reconcile_without_a_change_does_nothing(bench: Bench) -> None:
     assert bench.write() == []
 
 
+def test_herder_a_meeting_looks_only_at_what_it_brings_what_has_changed_and_what_was_held(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hundreds of connectors, each new one makes the group meet twice."""
+    bench.running()
+    for name in "bcd":
+        bench.write(connector_record(name, CONFIG), *task_records(name, [{}]))
+    looked: list[str] = []
+    applied = ConfigState.applied
+    monkeypatch.setattr(ConfigState, "applied", lambda self, name: looked.append(name) or applied(self, name))
+
+    def meet(*, without: str = "", changed: tuple[str, ...] = ()) -> set[str]:
+        looked.clear()
+        tasks = frozenset(t for t in everything(bench.config).tasks if t.connector != without)
+        wanted = Assignment(connectors=everything(bench.config).connectors, tasks=tasks)
+        bench.herder.meet(bench.config)
+        bench.herder.assign(wanted, bench.config, changed)
+        return set(looked)
+
+    assert meet() == set()
+    assert meet(changed=("c",)) == {"c"}
+    bench.herder.revoke((), [TaskId("d", 0)])
+    assert meet(without="d") == set()
+    assert meet() == {"d"}
+    bench.read(*task_records("b", [{"n": "new"}]))  # held until the group has met
+    assert meet() == {"b"}
+
+
 def test_herder_settings_that_a_running_task_takes_start_nothing_again(bench: Bench) -> None:
     bench.running()
     live = {"n": "0", "task.live.settings": "limit,rate", "limit": "1"}

@@ -300,8 +300,8 @@ class Runtime:
         self._herding, self.lost = True, False
         if self.cluster.is_leader:
             self.perform(self.herder.clean_up(self.configs, self.statuses))
-        self.perform(self.herder.assign(assignment, self.configs))
-        self._changed.clear()
+        changed, self._changed = self._changed, set()
+        self.perform(self.herder.assign(assignment, self.configs, changed))
         self._announce(self.configs.connectors)
         if self.cluster.is_leader:
             self.status_board.unassign(self.cluster.orphans())

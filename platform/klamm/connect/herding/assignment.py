@@ -27,6 +27,11 @@ class Assignment:
         """Returns every connector of which this worker runs something."""
         return {*self.connectors, *(task.connector for task in self.tasks)}
 
+    def differing(self, other: Assignment) -> set[str]:
+        """Returns every connector of which the other has something else."""
+        tasks = self.tasks ^ other.tasks
+        return {*(self.connectors ^ other.connectors), *(task.connector for task in tasks)}
+
 
 def view(config: ConfigState) -> dict[str, int]:
     """Returns every connector with the number of its tasks that should run: what the group has to assign."""

@@ -104,13 +104,20 @@ class Herder:
                 out += [DropStatus(name), DropTopics(name)]
         return out
 
-    def assign(self, assignment: Assignment, config: ConfigState) -> list[Action]:
-        """Run exactly this from now on, because the group has met. Tasks that were held before the meeting start."""
+    def assign(
+        self, assignment: Assignment, config: ConfigState, changed: Collection[str] | None = None
+    ) -> list[Action]:
+        """Run exactly this from now on, because the group has met. Tasks that were held before the meeting start.
+
+        `changed` as in `reconcile`: what is assigned or starts anew is looked at in any case.
+        """
+        names = self._assigned.differing(assignment)
         self._assigned = assignment
         for task in self._tasks():
             if task.hold is Hold.MET:
                 task.hold = Hold.OVER
-        return self.reconcile(config)
+                names.add(task.spec.id.connector)
+        return self.reconcile(config, None if changed is None else sorted(names.union(changed)))
 
     def meet(self, config: ConfigState) -> None:
         """Note that the worker joins the group now: the others may rely on what it holds and knows at this moment."""
@@ -197,9 +204,7 @@ class Herder:
             found.config, found.plugin = wanted, self._find_plugin(wanted.get("connector.class", ""))
 
     def _recompute_foreign_tasks(self, name: str, config: ConfigState) -> list[Action]:
-        """Ask the connector again when other tasks were committed than it answered. A deletion, for example,
-        begins with none.
-        """
+        """Ask the connector again when other tasks were committed than it answered. A deletion begins with none."""
         found = self._connectors[name]
         before, found.committed = found.committed, list(config.tasks(name))
         if found.answer is None or found.committed in (before, found.answer):
@@ -371,10 +376,8 @@ class Herder:
     ) -> list[Action]:
         """Take in the connector's answer; returns a write when the answer differs from the committed configs."""
         found = self._connectors.get(name)
-        if (
-            found is None or found.epoch != epoch or name not in config
-        ):  # deleted, to be reconciled in a moment
-            return []
+        if found is None or found.epoch != epoch or name not in config:
+            return []  # deleted, to be reconciled in a moment
         values = self._current(found.config)
         limit = tasks_max(values)
         if len(configs) > limit:
@@ -397,9 +400,7 @@ class Herder:
         return found is not None and found.epoch == epoch
 
     def on_task_configs_delayed(self, name: str, epoch: int, now_ms: int) -> None:
-        """Ask the connector again later, without showing a failure: the leader could not be told just now (a
-        rebalance).
-        """
+        """Ask the connector again later, without showing a failure: a rebalance keeps the leader from being told."""
         found = self._connectors.get(name)
         if found is not None and found.epoch == epoch:
             self._retry(found, now_ms)
@@ -481,11 +482,9 @@ class Herder:
             task = found.tasks.get(target.task) if found is not None else None
             return None if task is None else PutStatus(target, task.state, task.trace, task.version)
         here = self._connectors.get(target) if target in self._assigned.connectors else None
-        return (
-            None
-            if here is None or here.state is None
-            else PutStatus(target, here.state, here.trace, here.version)
-        )
+        if here is None or here.state is None:
+            return None
+        return PutStatus(target, here.state, here.trace, here.version)
 
     def shut_down(self) -> list[Action]:
         """Returns the last statuses, after everything was stopped: UNASSIGNED, as nobody runs it now."""

@@ -54,6 +54,8 @@ class PluginsBeside:
         self._listed = False
         self._again = 0.0  # when to list what is broken, by the loop's clock
         self._listing = asyncio.Lock()
+        self._looks = 0
+        self._answered = 0  # the number of the last look that did not fail
 
     @property
     def listed(self) -> bool:
@@ -63,23 +65,34 @@ class PluginsBeside:
     async def refresh(self, timeout_s: float) -> bool:
         """List the plugins unless nothing has changed; returns whether they were listed. Raises KlammError when no
         child could answer.
+
+        All who come during one look share the next one: a hundred tasks that start do not look a hundred times.
         """
-        async with self._listing:  # whoever comes meanwhile gets the same answer
-            state = await asyncio.to_thread(installed_state, self._files)
-            if state == self._state and not self._tries_again():
+        came = self._looks
+        async with self._listing:
+            if self._answered > came:  # a look that began later has ended
                 return False
-            began, clock = time.time(), asyncio.get_running_loop().time
-            started = clock()
-            found = await self._found(timeout_s)
-            self._listed = True
-            self.plugins = [PluginInfo(*row) for row in found["plugins"]]
-            self.broken = [Broken(*each) for each in found["broken"]]
-            self._files = list(found["files"])
-            self._again = clock() + max(BROKEN_S, _BROKEN_TIMES * (clock() - started))
-            known = {k: v for k, v in state.items() if k.endswith(_ENTRY_ENDS)}
-            seen = known | await asyncio.to_thread(_file_state, self._files)
-            self._state = seen if settled(seen, began) else None
-            return True
+            self._looks += 1
+            listed = await self._look(timeout_s)
+            self._answered = self._looks
+            return listed
+
+    async def _look(self, timeout_s: float) -> bool:
+        state = await asyncio.to_thread(installed_state, self._files)
+        if state == self._state and not self._tries_again():
+            return False
+        began, clock = time.time(), asyncio.get_running_loop().time
+        started = clock()
+        found = await self._found(timeout_s)
+        self._listed = True
+        self.plugins = [PluginInfo(*row) for row in found["plugins"]]
+        self.broken = [Broken(*each) for each in found["broken"]]
+        self._files = list(found["files"])
+        self._again = clock() + max(BROKEN_S, _BROKEN_TIMES * (clock() - started))
+        known = {k: v for k, v in state.items() if k.endswith(_ENTRY_ENDS)}
+        seen = known | await asyncio.to_thread(_file_state, self._files)
+        self._state = seen if settled(seen, began) else None
+        return True
 
     def _tries_again(self) -> bool:
         return bool(self.broken) and asyncio.get_running_loop().time() > self._again
