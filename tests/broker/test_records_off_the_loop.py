@@ -9,6 +9,7 @@ import time
 import pytest
 from support.inprocess import connect, produce, serving
 
+from klamm_broker.api import api_00_produce
 from klamm_broker.log import record_rules, validation
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidRecordBatch
@@ -18,6 +19,7 @@ from klamm_broker.server import slices
 from klamm_kafka.wire.batch import HEADER, LENGTH_PREFIX_BYTES, Record, _set_crc, encode_batch, read_header
 from klamm_kafka.wire.compression import Compression, compress
 from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.hot import ProduceData
 from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest
 from klamm_kafka.wire.messages.describe_producers import TopicRequest as DescribeProducersTopic
 from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -196,6 +198,23 @@ async def test_requests_of_a_connection_keep_their_order(world, acks):
         file = log._segments.active.path(".log").read_bytes()
         assert file.count(b"first") == 1
         assert file.endswith(bytes(expected[-100:]))
+
+
+async def test_a_pause_before_a_partition_copies_what_is_left_once(world):
+    server, _ = world
+    create(server, "t", partitions=3, cleanup_policy="compact")
+    batches = [encode_batch([Record(timestamp=now_ms(), key=b"k", value=b"v" * 100)]) for _ in range(3)]
+    received = bytearray(b"".join(batches))
+    size = len(batches[0])
+    views = [(index, memoryview(received)[index * size :][:size]) for index in range(3)]
+    data = ProduceData(None, -1, 60_000, [("t", views)])
+    steps = api_00_produce.appending(server.broker, data)
+    assert next(steps) is None  # the first one has been looked at
+    api_00_produce._keep(data)
+    assert [records is not None for _, records in views] == [False, True, True]
+    received[:] = bytes(len(received))  # there is another request now
+    ((_, results),), _ = finish(steps)
+    assert [result.error_code for result in results] == [E.NONE] * 3
 
 
 async def test_others_append_to_the_partition_meanwhile(world):

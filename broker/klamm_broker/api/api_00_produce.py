@@ -112,7 +112,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
 
 
 def _keep(data: ProduceData) -> None:
-    """Copy what is not appended yet, as the receive buffer will have other requests. The steps that append it find the copies."""
+    """Copy what the steps have not taken yet, as the receive buffer will have other requests. They find the copies."""
     for _, partitions in data.topics:
         for number, (index, records) in enumerate(partitions):
             if records is not None:
@@ -296,7 +296,7 @@ def appending(
             refusal = _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         refusal = refusal or refused or _refused_topic(topic, key, data.acks)
         results: list[ProduceResult] = []
-        for index, records in partitions:
+        for number, (index, _) in enumerate(partitions):
             left -= 1
             if not left:
                 left = step
@@ -304,6 +304,8 @@ def appending(
                     yield None
                 now_ms = broker.now_ms()
                 over = verification is not None and verification.is_over()
+            records = partitions[number][1]  # a copy, if there was a pause
+            partitions[number] = index, None
             if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
             elif verification is not None and (error := verification.error(topic.name, index)) is not None:
