@@ -12,6 +12,7 @@ from support.cleaning import Cleaning, batches
 from klamm_broker.log import files
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.steps import finish
 from klamm_broker.log.txn_index import AbortedTxn
 from klamm_kafka.wire.batch import (
     NO_TIMESTAMP,
@@ -200,3 +201,22 @@ def test_no_file_is_held_that_a_later_round_replaces(log: PartitionLog) -> None:
         Cleaning(log).clean(NOW)
         held.append(len(files.SEGMENT_FILES))
     assert held[1:] == held[1:2] * 3
+
+
+def test_a_timestamp_is_found_in_a_segment_that_is_cleaned_while_it_is_looked_for(log: PartitionLog) -> None:
+    """The search pauses among the many batches of the first segment; the second goes into a new one with it."""
+    write(log, (b"deleted", b"v", 900))
+    for number in range(300):
+        write(log, (b"%d" % number, b"v", 0))
+    log.roll(NOW)
+    wanted = write(log, (b"wanted", b"v", 900))
+    log.roll(NOW)
+    write(log, (b"later", b"v", 0))
+    log.log_start_offset = 1
+    steps = log.finding_timestamp(NOW + 900)
+    assert next(steps) is None
+    held = len(files.SEGMENT_FILES)
+    Cleaning(log).clean(NOW)
+    assert len(log.segments) == 2
+    assert finish(steps) == (NOW + 900, wanted, 0)
+    assert len(files.SEGMENT_FILES) <= held, "no deleted file is held"

@@ -243,7 +243,7 @@ class StoredLog:
                 return (yield from timestamps.largest(self._segments))
             return (
                 yield from timestamps.first_at_or_after(
-                    self._segments, timestamp, log_start_offset=self.log_start_offset
+                    self._segments.since, timestamp, log_start_offset=self.log_start_offset
                 )
             )
         except OSError as e:

@@ -7,7 +7,7 @@ timestamps do not rise very many headers lie between two entries of an index: so
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from klamm_broker.log.record_rules import looking_inside
@@ -23,27 +23,23 @@ STEP: Final = 256
 
 
 def first_at_or_after(
-    segments: Iterable[Segment], timestamp: int, *, log_start_offset: int
+    since: Callable[[int], Sequence[Segment]], timestamp: int, *, log_start_offset: int
 ) -> Steps[Found | None]:
-    """Returns the first record from the log start on with at least this timestamp."""
-    for segment in list(segments):  # there may be others after a step
-        if segment.largest_timestamp < timestamp:
-            continue
-        file = segment.file  # of a segment that is deleted meanwhile, too
-        start = max(segment.time_index.lookup(timestamp - 1), log_start_offset)
-        left = STEP
-        for position, size, _, last, largest in segment.heads(segment.index.lookup(start)):
-            left -= 1
-            if not left:
-                left = STEP
-                yield None
-            if largest < timestamp or last < log_start_offset:
-                continue
-            data = os.pread(file.fd, size, position)
-            found = yield from _first_in(data, timestamp, log_start_offset)
-            if found is not None:
-                return found
-    return None
+    """Returns the first record from the log start on with at least this timestamp.
+
+    `since` gives the segments from that with an offset on. It is asked again after each segment with steps: others can have been deleted
+    meanwhile, or replaced by a cleaned one.
+    """
+    start = log_start_offset
+    while True:
+        held = since(start)
+        number = next((n for n, s in enumerate(held) if s.largest_timestamp >= timestamp), None)
+        if number is None:
+            return None
+        found = yield from _first_in_segment(held[number], timestamp, start)
+        if found is not None or number + 1 == len(held):
+            return found
+        start = held[number + 1].base_offset
 
 
 def largest(segments: Iterable[Segment]) -> Steps[Found | None]:
@@ -51,8 +47,25 @@ def largest(segments: Iterable[Segment]) -> Steps[Found | None]:
     best = max((s for s in segments if s.size), key=lambda s: s.largest_timestamp, default=None)
     if best is None or best.largest_timestamp < 0:
         return None
-    wanted = best.largest_timestamp
-    return (yield from first_at_or_after([best], wanted, log_start_offset=best.base_offset))
+    return (yield from _first_in_segment(best, best.largest_timestamp, best.base_offset))
+
+
+def _first_in_segment(segment: Segment, timestamp: int, start: int) -> Steps[Found | None]:
+    """Returns the first such record in a segment from the offset `start` on."""
+    file = segment.file  # of a segment that is deleted meanwhile, too
+    left = STEP
+    first = max(segment.time_index.lookup(timestamp - 1), start)
+    for position, size, _, last, largest in segment.heads(segment.index.lookup(first)):
+        left -= 1
+        if not left:
+            left = STEP
+            yield None
+        if largest < timestamp or last < start:
+            continue
+        found = yield from _first_in(os.pread(file.fd, size, position), timestamp, start)
+        if found is not None:
+            return found
+    return None
 
 
 def _first_in(data: bytes, timestamp: int, log_start_offset: int) -> Steps[Found | None]:
