@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
+import resource
+import socket
+from collections.abc import Iterator
 from typing import Any
 
-from klamm.connect.child.control import CALM_S, QUIET_INTERVAL_S, REPORT_INTERVAL_S, Reports
+import pytest
+
+from klamm.connect.child.control import CALM_S, QUIET_INTERVAL_S, REPORT_INTERVAL_S, Control, Reports
 from klamm.connect.child.vitals import Vitals
+from klamm.connect.children.channel import BlockingChannel
 
 
 def report(beats: int, **more: Any) -> dict[str, Any]:
@@ -51,3 +59,50 @@ def test_child_reports_calm_down_and_a_record_wakes_them() -> None:
     vitals.acknowledged(3)
     vitals.acknowledged(4)
     assert woken == [3], "once: the control thread asks again when it is calm"
+
+
+@pytest.fixture
+def channel() -> Iterator[tuple[BlockingChannel, socket.socket]]:
+    ours, worker = socket.socketpair()
+    with ours, worker:
+        yield BlockingChannel(ours), worker
+
+
+def test_a_member_that_has_left_a_shared_process_writes_to_nobody_else(
+    channel: tuple[BlockingChannel, socket.socket],
+) -> None:
+    """A thread of its plugin may go on; the next member has the descriptor."""
+    control = Control(channel[0])
+    control.start()
+    control.vitals.wake = control._wake
+    control.close()
+    pipes = [os.pipe() for _ in range(4)]
+    control.vitals.acknowledged(1)
+    for reading, writing in pipes:
+        os.set_blocking(reading, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reading, 1)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_tasks_of_a_shared_process_may_have_more_descriptors_than_select_takes(
+    channel: tuple[BlockingChannel, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1200:
+        pytest.skip("the system permits too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    ours, worker = channel
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD_CLOEXEC, 1100))
+        control = Control(BlockingChannel(high))
+        control.start()
+        worker.settimeout(10)
+        assert worker.recv(1 << 16), "a report"
+        control.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ended == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from unittest.mock import Mock
 
 import pytest
 from support.runtime import Watched, connector_spec, install_plugins, task_spec, wait_for
 
+from klamm.connect.child.setup import keep_secret
 from klamm.connect.children.supervisor import PluginCallError, Supervisor
 from klamm.connect.model import State, TaskId
 from klamm.connect.secrets import Secrets
@@ -244,3 +246,13 @@ def test_an_unknown_provider_leaves_the_text_and_is_told_once(caplog):
 def test_providers_that_cannot_be_made(props, said):
     with pytest.raises(ConfigError, match=said):
         Secrets.from_properties(props)
+
+
+def test_tasks_that_come_and_go_in_a_process_hide_their_secrets_by_one_filter(monkeypatch):
+    """A task that fails each minute would make every line of the others' logs cost more, for ever."""
+    handler = logging.NullHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    for number in range(3):
+        keep_secret(Mock(), [f"hidden-{number}!"])
+    (guard,) = handler.filters
+    assert guard.redactor.redact("hidden-0! and hidden-2!") == "[hidden] and [hidden]"

@@ -104,6 +104,8 @@ class Control:
         self._closed = True
         self._channel.shut_down()
         self._thread.join()
+        # A thread that a plugin has left behind would write to whoever gets the descriptor next.
+        self.vitals.wake = None
         self._channel.close()
         os.close(self._signals_r)
         os.close(self.signals_fd)
@@ -169,19 +171,22 @@ class Control:
     def _serve(self) -> None:
         due = time.monotonic()
         reports = Reports()
-        sources: list[BlockingChannel | int] = [self._channel, self._signals_r]
+        # select() takes no descriptor from 1024 on: tasks that share a process may have more.
+        poller = select.poll()
+        for source in (self._channel, self._signals_r):
+            poller.register(source, select.POLLIN)
         while True:
             now = time.monotonic()
             if now >= due:
                 due = now + self._report(reports, now)
-            ready, _, _ = select.select(sources, [], [], max(0.0, due - time.monotonic()))
+            ready = {fd for fd, _ in poller.poll(max(0.0, due - time.monotonic()) * 1000)}
             if self._signals_r in ready:
                 written = os.read(self._signals_r, 64)
                 if signal.SIGTERM in written:
                     self.ask_to_stop()
                 if _NEWS in written:
                     due = min(due, time.monotonic() + REPORT_INTERVAL_S)
-            if self._channel in ready and not self._listen():
+            if self._channel.fileno() in ready and not self._listen():
                 return
 
     def _report(self, reports: Reports, now: float) -> float:

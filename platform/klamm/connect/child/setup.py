@@ -26,6 +26,7 @@ TASK_WORKER_CONFIG: Final = (
 # The margin above task.memory.max.bytes: thread stacks that are reserved but not used, and memory that is
 # freed again between two checks of the supervisor, which enforces the limit.
 _MEMORY_SLACK: Final = 512 << 20
+_hidden: Final = Redactor()  # one for all: tasks that share a process come and go
 
 
 def stop_plugin(stop: Callable[[], None]) -> None:
@@ -62,7 +63,8 @@ def seconds(worker: Mapping[str, str], name: str) -> float:
 
 def keep_secret(control: Control, secrets: Sequence[str]) -> None:
     """Hides these values from now on in this child's log and in what the worker logs of its output."""
-    guard_logging(Redactor(secrets))
+    _hidden.add(secrets)
+    guard_logging(_hidden)
     control.notify("secrets", values=list(secrets))
 
 
