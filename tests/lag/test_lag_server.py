@@ -230,7 +230,9 @@ def test_sighup_takes_other_notifiers_and_they_send_what_waits(tmp_path):
             wait_until(lambda: old.tried and gone.got, "attempts")
             reload(**words({"a": {"class-name": "http"}}))
             wait_until(lambda: "notifiers stay as they were" in "".join(server.errors), "the mistake")
-            reload(**words(other))
+            reload(**words(other), **{"notifier.c.treshold": "2"})
+            said = "notifier.c.treshold has no effect here"
+            wait_until(lambda: said in "".join(server.errors), "a word of the key that nobody knows")
             wait_until(lambda: new.got and later.got, "what waited, and what goes on")
             assert get(server, "/v3/config/notifier/a")["module"]["url-open"] == f"{new.url}/…"
             assert get(server, "/v3/config/notifier/b")["error"]

@@ -7,7 +7,7 @@ from typing import Final
 
 from klamm.backup.chunks import unpack
 from klamm.backup.errors import BackupError, DamagedError
-from klamm.backup.keys import FolderKey, Secret
+from klamm.backup.keys import PASSPHRASE_ENV, FolderKey, Secret
 from klamm.backup.manifest import DATA, FOLDER, FORMAT, Manifest, decode, is_id
 from klamm.backup.model import Chunk
 from klamm.backup.store import TEMPORARY, Store
@@ -118,7 +118,8 @@ def _key_of(raw: bytes, store: Store, secret: Secret | None) -> FolderKey | None
         raise BackupError(f"{store} has format {version}, which this release does not know")
     if encryption is None and secret is not None:
         raise BackupError(
-            f"{store} is not encrypted, so anybody may have written what it holds: give no key, or take another folder"
+            f"{store} is not encrypted, so anybody may have written what it holds: give no key (and no {PASSPHRASE_ENV}),"
+            " or take another folder"
         )
     if encryption is None:
         return None

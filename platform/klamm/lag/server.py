@@ -44,7 +44,16 @@ class _Notifiers:
         self._read = read
 
     def reload(self) -> None:
-        self._monitor.change_notifiers(parse(self._read()).notifiers)
+        props = self._read()
+        self._monitor.change_notifiers(parse(props).notifiers)
+        _warn_of_unknown(props)
+
+
+def _warn_of_unknown(props: Properties) -> None:
+    for key in unknown(props, http_config()):
+        # All processes share the environment: a name there may be meant for another one.
+        if not is_from_environment(props.source(key)):
+            log.warning("%s: %s has no effect here", props.source(key) or "properties", key)
 
 
 class LagServer:
@@ -54,13 +63,9 @@ class LagServer:
 
     def __init__(self, read: Callable[[], Properties]) -> None:
         props = read()
-        known = http_config()
-        for key in unknown(props, known):
-            # All processes share the environment: a name there may be meant for another one.
-            if not is_from_environment(props.source(key)):
-                log.warning("%s: %s has no effect here", props.source(key) or "properties", key)
+        _warn_of_unknown(props)
         settings = parse(props)
-        self._web = Web.of(known.parse(props), props, REALM)
+        self._web = Web.of(http_config().parse(props), props, REALM)
         self.http = HttpServer(self._web.listeners, tls=self._web.tls)
         if self._web.auth is not None:
             self.http.warn_of_clear_text()
