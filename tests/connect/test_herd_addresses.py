@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from support.connect_worker import worker_properties
@@ -104,6 +105,6 @@ async def test_herd_a_process_that_was_killed_is_no_error_in_the_log(
 ) -> None:
     killed: list[int] = []
     with caplog.at_level(logging.INFO):
-        Child(7, "c-0", killed.append).on_closed(reason)
+        Child(7, "c-0", SimpleNamespace(kill=killed.append)).on_closed(reason)
     assert killed == [7]
     assert ("bad control message" in caplog.text) is isinstance(reason, ChannelError)
