@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ async def test_a_server_starts_when_needed_and_ends_when_idle(tmp_path):
         await servers.stop()
     with pytest.raises(LaunchError, match="stopping"):
         await servers.spawn(one, "d", lambda _: None)
+
+
+async def test_a_child_is_asked_of_the_next_server_where_one_has_just_ended():
+    servers = ForkServers()
+    try:
+        await servers.spawn(None, "a", lambda _: None)
+        pid = servers.pid
+        os.kill(pid, signal.SIGKILL)
+        while alive(pid):
+            time.sleep(0.01)  # the loop has not seen its end
+        child = await servers.spawn(None, "b", lambda _: None)
+        assert child.pid is not None
+        assert servers.pid != pid
+    finally:
+        await servers.stop()
 
 
 async def test_the_first_server_imports_what_its_children_need_before_it_forks(tmp_path, monkeypatch):

@@ -189,18 +189,27 @@ class Launcher:
         `needs` is what the fork server imports before, if it is Klamm's own. Children with the same name as `share` are
         threads of one process.
         """
-        server = await self._ready()
-        self._next_id += 1
-        child = Child(self._next_id, label, server)
-        try:
-            await server.fork(child, on_message, needs, share)
-        except TimeoutError:
-            log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
-            server.end()
-            raise LaunchError(f"The fork server did not answer within {FORK_TIMEOUT_S:g} s") from None
-        except OSError as e:
-            raise LaunchError(f"Cannot start a process: {e}") from e
-        return child
+        while True:
+            server = await self._ready()
+            self._next_id += 1
+            child = Child(self._next_id, label, server)
+            try:
+                await server.fork(child, on_message, needs, share)
+            except TimeoutError:
+                log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
+                server.end()
+                raise LaunchError(f"The fork server did not answer within {FORK_TIMEOUT_S:g} s") from None
+            except ConnectionError as e:
+                log.info(
+                    "the fork server (pid %d) has just ended (%s): the next one is asked",
+                    server.process.pid,
+                    e,
+                )
+                await server.ended()
+            except OSError as e:
+                raise LaunchError(f"Cannot start a process: {e}") from e
+            else:
+                return child
 
     async def _ready(self) -> _Server:
         if self._stopped:
@@ -310,6 +319,11 @@ class _Server:
         """
         if self.process.returncode is None:
             os.kill(self.process.pid, signal.SIGKILL)
+
+    async def ended(self) -> None:
+        """Ends the process, if it has not ended, and waits until it and its children are settled."""
+        self.end()
+        await self._ended.wait()
 
     async def stop(self) -> None:
         self._stopping = True
