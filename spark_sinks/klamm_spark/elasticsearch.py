@@ -32,10 +32,11 @@ from klamm_base.errors import ConfigError
 from klamm_spark import figures
 from klamm_spark.bulk import BulkSender, Figures, Limits, Refused
 from klamm_spark.bulk_lines import BadDocumentError, Layout, block, indexes
+from klamm_spark.datasource.option_values import flag
 from klamm_spark.datasource.worker import settle
 from klamm_spark.datasource.writer import send_records
 from klamm_spark.elasticsearch_http import Endpoint, endpoint, refresh
-from klamm_spark.elasticsearch_options import checked, dead_letter_client, flag, number, operation
+from klamm_spark.elasticsearch_options import checked, dead_letter_client, number, operation
 from klamm_spark.elasticsearch_template import Template, install, template
 
 _COORDINATES: Final = ("topic", "partition", "offset")
@@ -80,7 +81,7 @@ def target(options: Mapping[str, str], columns: list[str]) -> Target:
         dead_letter_topic=given.get("dead_letter.topic") or None,
         dead_letter_client=dead_letter_client(given),
         figures=given.get(figures.OPTION),
-        refresh=flag(given, "refresh"),
+        refresh=flag(given, "refresh", default=False),
     )
 
 

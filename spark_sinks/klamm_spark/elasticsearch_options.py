@@ -11,6 +11,7 @@ from typing import Final
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 from klamm_spark import figures
+from klamm_spark.datasource.option_values import flag
 from klamm_spark.elasticsearch_http import endpoint
 
 OPTIONS: Final = (
@@ -35,7 +36,7 @@ def checked(options: Mapping[str, str]) -> dict[str, str]:
     _check_target(given)
     for name in ("batch.size", "batch.bytes", "max.in.flight"):
         number(given, name, 1)
-    flag(given, "refresh")
+    flag(given, "refresh", default=False)
     if given.get("dead_letter.topic") and f"{_CLIENT}bootstrap.servers" not in given:
         raise ConfigError(
             "dead_letter.topic needs dead_letter.kafka.bootstrap.servers", key=f"{_CLIENT}bootstrap.servers"
@@ -57,13 +58,6 @@ def number(given: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"{name}={text}: use a number, at least 1", key=name)
     return int(text)
-
-
-def flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").lower()
-    if text not in {"true", "false"}:
-        raise ConfigError(f"{name}={text}: use true or false", key=name)
-    return text == "true"
 
 
 def _check_target(given: Mapping[str, str]) -> None:
