@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, figures, planners, reset, schema_watch, slots, upgrade
+from klamm_spark import events, figures, reset, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import Files, files_of
 from klamm_spark.java import need_java
@@ -145,7 +145,6 @@ def _run_queries(
     standing = Standing(job, reporter)
     listen(spark, lambda progress: _tell(progress, reporter, kept, standing))
     queries = jobs.start(job, frames)
-    planners.end_idle(spark, planners.LOOK_UP)
     _say_started(job, spark, reporter)
     over = threading.Event()
     threading.Thread(target=standing.run, args=(over,), daemon=True, name="standing").start()
@@ -154,7 +153,6 @@ def _run_queries(
             queries,
             lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]),
             stop,
-            planned=lambda: planners.end_idle(spark, *planners.before_batches(job)),
         )
     finally:
         over.set()
@@ -213,19 +211,14 @@ def _watch(
     queries: list[StreamingQuery],
     again: Callable[[int], StreamingQuery],
     stop: Stopping,
-    *,
-    planned: Callable[[], object],
 ) -> None:
-    """Returns when asked to stop, when a query failed, or when all are done. Calls `planned` once all had a batch.
+    """Returns when asked to stop, when a query failed, or when all are done.
 
     Spark gives a Python process ten seconds to start, which cannot be changed. On a machine that stalls for as
     long, a query fails for it. It then continues from its checkpoint, here and without a new Java.
     """
-    restarts, planning = 0, True
+    restarts = 0
     while not stop.wait(LOOK_S):
-        if planning and all(_last_batch(q) is not None for q in queries):
-            planned()
-            planning = False
         for n, query in enumerate(queries):
             error = query.exception()
             if error is None:
@@ -236,7 +229,7 @@ def _watch(
             log.warning(
                 "a Python process of %s did not start in time: the query is started again", query.name
             )
-            queries[n], planning = again(n), True
+            queries[n] = again(n)
         if not any(q.isActive for q in queries):
             return
 

@@ -21,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from klamm_base.errors import KlammError
+from klamm_spark.fork_server import ForkServer, is_left
 from klamm_spark.java import need_java
 from klamm_spark.secrets import is_secret
 
@@ -46,6 +47,10 @@ _HUGE: Final = "-XX:-DontCompileHugeMethods"
 """Without this, Java compiles no method of more than 8,000 bytes. The method that Spark makes of a log job's
 columns has twice that, and would be interpreted for ever.
 """
+_TRIM: Final = "-XX:TrimNativeHeapInterval=2000"
+"""Gives back what Java's compiler leaves, 100 MB and more, ms. Java before 17.0.9 does not know it, and Spark tells Java to ignore
+what it does not know.
+"""
 _ARENAS: Final = ("MALLOC_ARENA_MAX", "2")
 """Java's compiler and librdkafka have many threads that allocate. By default glibc gives each of them a part of memory of its
 own, and keeps what they free.
@@ -64,6 +69,7 @@ _SOCKET_DIRS_MOST: Final = 45
 for ours and 43 for the socket's name.
 """
 _SOCKET_DIR: Final = "klamm."
+_fork_servers: Final[list[ForkServer]] = []
 _claims: Final[list[int]] = []
 """Descriptors of the folders for sockets, with a lock that ends with this process."""
 
@@ -114,7 +120,7 @@ def _remove_left(folder: Path) -> None:
     """Removes a folder for sockets whose process was killed."""
     with contextlib.suppress(OSError):
         names = list(folder.iterdir())
-        if folder.lstat().st_uid != os.getuid() or not names or not all(n.is_socket() for n in names):
+        if folder.lstat().st_uid != os.getuid() or not names or not all(is_left(n) for n in names):
             return
         fd = _claimed(folder)
         try:
@@ -196,7 +202,10 @@ def open_session(
     Java inherits the file descriptors `held`.
     """
     prepare_environment(master)
-    sockets = local_sockets() if master.startswith("local") else {}
+    sockets: dict[str, str] = {}
+    if master.startswith("local"):
+        sockets = local_sockets()
+        _share_imports()
     wanted = {
         "spark.app.name": name,
         "spark.master": master,
@@ -220,12 +229,21 @@ def open_session(
     return spark
 
 
+def _share_imports() -> None:
+    """Starts the fork server of this machine's Python processes, if there can be one. Java inherits its environment."""
+    folder = _socket_folder()
+    if SparkContext._gateway is None and folder is not None and not _fork_servers:  # noqa: SLF001
+        with contextlib.suppress(OSError):
+            _fork_servers.append(server := ForkServer(Path(folder.name)))
+            os.environ.update(server.environment)
+
+
 def java_options(given: Mapping[str, str]) -> dict[str, str]:
     """Returns the options that Spark puts before `extraJavaOptions`, of the job or of spark-defaults.conf: the latter
     come last, and win.
     """
     keys = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
-    return {key: f"{_HUGE} {given.get(key, '')}".strip() for key in keys}
+    return {key: f"{_HUGE} {_TRIM} {given.get(key, '')}".strip() for key in keys}
 
 
 def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:
@@ -251,6 +269,11 @@ def close_session(spark: SparkSession) -> None:
             java.stdin.close()
         java_ended(JAVA_ENDS_S)
         java.kill()
+    while _fork_servers:
+        server = _fork_servers.pop()
+        for name in server.environment:
+            os.environ.pop(name, None)
+        server.stop()
 
 
 def java_ended(within_s: float) -> bool:

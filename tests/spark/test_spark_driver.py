@@ -34,7 +34,6 @@ from support.spark import (
 )
 
 from klamm.testing import EmbeddedBroker
-from klamm_spark import planners
 from klamm_spark.model import Job, Output, Query
 from klamm_spark.process import DriverProcess
 from klamm_spark.session import LOCAL_FILES
@@ -120,39 +119,29 @@ def test_a_killed_driver_changes_nothing_in_the_result(
     assert numbers_in(spark, tmp_path) == list(range(3000))
 
 
-def test_processes_that_planned_the_queries_end_and_batches_go_on(
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
+def test_python_processes_are_forked_from_one_import_and_go_on_when_that_process_is_gone(
     broker: EmbeddedBroker, tmp_path: Path, launch: Callable[[Job], DriverProcess]
 ) -> None:
-    """They would hold some 240 MB."""
     topic = new_topic(broker)
     produce(broker.bootstrap, topic, [{"n": 1}])
     driver = launch(a_job(broker.bootstrap, topic, tmp_path))
     assert wait_event(driver, "progress")["rows"] == 1
-    steps = ("lookup_data_sources", "create_data_source", "plan_data_source_read")
-
-    def left() -> list[str]:
-        """Returns the steps that have a process below their daemon."""
-        daemons = [d for step in steps if (d := find_process(driver.pid, step)) is not None]
-        return [" ".join(d.cmdline()) for d in daemons if d.children()]
-
-    wait_until(lambda: not left(), "their end", timeout_s=30)
-    assert find_process(driver.pid, "pyspark.worker") is not None
+    java, server = (
+        find_process(driver.pid, "org.apache.spark"),
+        find_process(driver.pid, "klamm_spark.fork_server"),
+    )
+    assert java is not None
+    assert server is not None
+    started = [p.cmdline() for p in java.children() if "python" in p.name()]
+    assert started
+    assert all("launch.py" in " ".join(command) for command in started), started
+    forked = {" ".join(p.cmdline()).strip() for p in server.children()}
+    assert "python -m pyspark.daemon pyspark.worker" in forked, forked
+    server.kill()
     produce(broker.bootstrap, topic, [{"n": 2}])
     while wait_event(driver, "progress")["rows"] != 1:
         pass
-
-
-def test_planning_goes_on_after_its_processes_were_ended(
-    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
-) -> None:
-    topic = new_topic(broker)
-    produce(broker.bootstrap, topic, [{"n": 1}])
-    reader = spark.read.format("klamm").options(
-        **{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    )
-    assert reader.load().count() == 1
-    assert planners.end_idle(spark, *planners.before_batches(a_job("", topic, tmp_path))) >= 2
-    assert reader.load().count() == 1, "Spark makes new ones"
 
 
 def test_nothing_stays_when_the_parent_is_killed(broker: EmbeddedBroker, tmp_path: Path) -> None:

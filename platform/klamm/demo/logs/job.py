@@ -26,7 +26,7 @@ _TOGETHER: Final = "minRecordsPerPartition"
 """A task waits for Elasticsearch's answers in one of the two slots. Two tasks of small ranges wait once, four wait twice."""
 _ON_TWO_CORES: Final = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "600m",
+    "spark.driver.memory": "465m",  # Spark refuses a heap of less than 450 MiB
     # The first documents are on their way while the others are parsed
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
     # There is nothing to adapt in a batch of a second, and planning it in stages costs more than one plan
