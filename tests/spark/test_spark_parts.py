@@ -23,7 +23,7 @@ from klamm_spark.lock import locked
 from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.outputs import on_this_machine
 
-OURS = "-XX:-DontCompileHugeMethods"
+OURS = "-XX:-DontCompileHugeMethods -XX:TrimNativeHeapInterval=2000"
 
 PROGRESS = {
     "name": "orders/files", "batchId": 3, "numInputRows": 12, "batchDuration": 90, "processedRowsPerSecond": 133.3333,
