@@ -132,6 +132,24 @@ async def test_sigterm_stops_all_and_the_worker_starts_them_again():
             await w.wait_states(target, R, X, R)
 
 
+async def test_sigterm_stops_a_member_that_has_no_order_yet():
+    """The worker may be about to send it: what the order says must not outlive the signal."""
+    async with Watched() as w:
+        await start(w, numbers=[0])
+        for target in ("c", TASKS[0]):
+            await w.wait_states(target, R)
+        late = await w.supervisor._servers.spawn(None, "late", lambda _: None, None, "c")
+        assert late.pid == w.supervisor.pid("c")
+        await asyncio.sleep(0.3)
+        os.kill(late.pid, signal.SIGTERM)
+        for target in ("c", TASKS[0]):
+            await w.wait_states(target, R, X, R)
+        spec = connector_spec("late", SHARED).to_json()
+        late.send({"run": "connector", "label": "late", "spec": spec, "entry_points": []})
+        async with asyncio.timeout(10):
+            assert str(await late.exited) == "the process exited with code 0"
+
+
 async def test_each_member_logs_under_its_name(caplog):
     caplog.set_level(logging.INFO)
     async with Watched() as w:

@@ -3,7 +3,7 @@
 Each of them is a member: a thread with a control socket and an output of its own. For the worker it looks like a process
 of its own, with the same pid. The fork server sends new members through the door, a socket, and hears there which
 have ended. Standard output and standard error, and log records of threads that plugins start, go to the oldest member's
-output. SIGTERM stops all members.
+output. SIGTERM stops all members, also one that waits for its order.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Host:
         self._lock = threading.Lock()
         self._outputs: dict[int, int] = {}  # by member, the oldest first
         self._controls: dict[int, Control] = {}
+        self._stopped_early: set[int] = set()  # members that SIGTERM found without an order
         self._member = threading.local()
         self._signals_r, self._signals_w = os.pipe()
         os.set_blocking(self._signals_w, False)
@@ -64,6 +65,7 @@ class Host:
     def _stop_all(self) -> None:
         with self._lock:
             controls = list(self._controls.values())
+            self._stopped_early |= self._outputs.keys() - self._controls.keys()
         for control in controls:
             control.ask_to_stop()
 
@@ -95,11 +97,17 @@ class Host:
             channel.close()
             return EXIT_ORPHANED
         order, *more = first
-        control = self._controls[number] = Control(channel)
+        control = Control(channel)
+        with self._lock:
+            self._controls[number] = control
+            stop = number in self._stopped_early
+        if stop:
+            control.ask_to_stop()
         try:
             return main.live(control, order, more)
         finally:
-            del self._controls[number]
+            with self._lock:
+                del self._controls[number]
             control.close()
 
     def _leave(self, number: int) -> None:
@@ -108,6 +116,7 @@ class Host:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             output = self._outputs.pop(number)
+            self._stopped_early.discard(number)
             heir = next(iter(self._outputs.values()), None)
             if heir is None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
