@@ -60,6 +60,7 @@ def test_group_loads_of_a_task_that_starts_again_begin_anew(tasks: Tasks) -> Non
     tasks.now_s += 10
     assert tasks.loads.measure()["a-0"] == pytest.approx(0.1)
     del tasks.pids[A]
+    tasks.now_s += LEAST_S
     assert tasks.loads.measure().keys() == {"b-0"}
 
 
@@ -73,18 +74,33 @@ def test_group_loads_are_never_negative(tasks: Tasks) -> None:
 
 
 def test_group_loads_ask_the_kernel_once_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that gets a thousand connectors has a thousand rebalances in a row."""
+    """A worker that gets a thousand connectors has a thousand rebalances in a row, which look at no task either."""
     asked: list[int] = []
     monkeypatch.setattr(
         "klamm.connect.herding.loads.usage_of", lambda pid: asked.append(pid) or Usage(1.0, 0)
     )
-    tasks = Tasks()
+    tasks, looks = Tasks(), []
+    tasks.pids[B] = 1
+    measured = Loads(lambda: looks.append(1) or list(tasks.pids), tasks.pids.get, clock=lambda: tasks.now_s)
     for _ in range(100):
         tasks.now_s += LEAST_S / 100
-        tasks.loads.measure()
-    assert len(asked) == 2, "two tasks, once each"
+        measured.measure()
+    assert asked == [os.getpid(), 1], "two processes, once each"
+    assert len(looks) == 1
     tasks.now_s += 1
-    assert tasks.loads.measure() == {"a-0": 0.0, "b-0": 0.0}
+    assert measured.measure() == {"a-0": 0.0, "b-0": 0.0}
+
+
+def test_group_loads_ask_once_for_a_process_that_tasks_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "klamm.connect.herding.loads.usage_of", lambda pid: asked.append(pid) or Usage(4.0 * len(asked), 0)
+    )
+    tasks = Tasks()
+    tasks.loads.measure()
+    tasks.now_s += 10
+    assert tasks.loads.measure() == pytest.approx({"a-0": 0.2, "b-0": 0.2})
+    assert asked == [os.getpid()] * 2
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")

@@ -7,6 +7,7 @@ batches) loads the network and the broker more than the task, so throughput coun
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -45,31 +46,32 @@ class Loads:
         self._clock = clock
         self._seen: dict[tuple[TaskId, int], _Seen] = {}
         self._loads: dict[str, float] = {}
+        self._measured_s = -math.inf
 
     def measure(self) -> Mapping[str, float]:
-        """Returns the load per task (`name-0`); a task that has just started has none yet."""
+        """Returns the load per task (`name-0`); a task that has just started has none yet.
+
+        Many rebalances in a row get the same answer: they look at no task, and do not ask the kernel.
+        """
         now = self._clock()
+        if now - self._measured_s < LEAST_S:
+            return self._loads
         seen, loads = {}, {}
         pids = {task: pid for task in self._tasks() if (pid := self._pid(task)) is not None}
         sharing = Counter(pids.values())  # tasks of a shared process count alike
+        usages = {pid: usage_of(pid) for pid in sharing}
         for task, pid in pids.items():
-            before = self._seen.get((task, pid))
-            if str(task) in self._loads:
-                loads[str(task)] = self._loads[str(task)]
-            if (
-                before is not None and now - before.at_s < LEAST_S
-            ):  # many rebalances do not ask the kernel each time
-                seen[task, pid] = before
-                continue
-            usage = usage_of(pid)
+            usage = usages[pid]
             if usage is None:
-                loads.pop(str(task), None)
                 continue
+            name, before = str(task), self._seen.get((task, pid))
             cost = usage.cpu_s / sharing[pid] + moved(self._progress(task))
             if before is not None:
-                loads[str(task)] = max(0.0, cost - before.cost) / (now - before.at_s)
+                loads[name] = max(0.0, cost - before.cost) / (now - before.at_s)
+            elif name in self._loads:
+                loads[name] = self._loads[name]
             seen[task, pid] = _Seen(now, cost)
-        self._seen, self._loads = seen, loads
+        self._seen, self._loads, self._measured_s = seen, loads, now
         return loads
 
 
