@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
+from typing import Any
 
 import pytest
 from support.worker_group import worker_group
@@ -92,3 +94,61 @@ async def test_group_loads_move_tasks(bootstrap: str, name: str, monkeypatch: py
         async with asyncio.timeout(60):
             while not await quiet():
                 pass
+
+
+async def test_group_changes_in_quick_succession_share_a_round(bootstrap: str, name: str) -> None:
+    """With two rounds for each of hundreds of connectors in a row, the worker does little else."""
+    async with worker_group(bootstrap, name) as group:
+        (one,) = await group.start("one")
+        assigned = one.listener.on_assigned
+
+        async def slowly(*args: Any) -> None:
+            await asyncio.sleep(0.4)
+            await assigned(*args)
+
+        one.listener.on_assigned = slowly  # type: ignore[method-assign]
+        await group.change(a=1)
+        await group.until()
+        rounds = one.membership.rebalances
+        for connector in "bcd":
+            await group.change(**{connector: 2})
+            await asyncio.sleep(0.05)
+        await group.until()
+        assert one.membership.rebalances == rounds + 1
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        await group.change(e=1)
+        await group.until(lambda: one.membership.rebalancing)
+        assert time.monotonic() - began < 0.3, "a change after a while has its round at once"
+
+
+async def test_group_nobody_rests_while_the_group_waits(bootstrap: str, name: str) -> None:
+    async with worker_group(bootstrap, name) as group:
+        group.topic.put(a=2)
+        (one,) = await group.start("one")
+        one.membership._rest_until = time.monotonic() + 60
+        await group.change(b=2)
+        await asyncio.sleep(0.3)
+        assert "b" not in one.items, "it rests"
+        (two,) = await group.start("two")
+        await group.until(timeout_s=20)
+        assert two.items
+
+
+async def test_group_a_leader_knows_the_members_without_a_question(
+    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator's answer has the work of all: megabytes for thousands of tasks, after every rebalance."""
+    async with worker_group(bootstrap, name) as group:
+        one, two = await group.start("one", "two")
+        await group.until()
+        leader, other = (one, two) if one.membership.is_leader else (two, one)
+
+        async def refused() -> dict[str, str]:
+            raise AssertionError("asked")
+
+        for member in (one, two):
+            monkeypatch.setattr(member.membership._pulse, "urls", refused)
+        assert sorted((await leader.membership.members()).values()) == ["http://one:8083", "http://two:8083"]
+        with pytest.raises(AssertionError, match="asked"):
+            await other.membership.members()

@@ -14,6 +14,7 @@ then joins as a new member.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -37,6 +38,8 @@ LEAVE_TIMEOUT_S: Final = 2.0
 # The backoff after a failure to read the config topic grows 1, 2, 4 … s, at most to worker.unsync.backoff.ms;
 # that applies from the 6th time on.
 UNSYNC_TRIES: Final = 5
+# The longest rest between a round and the next one that this worker asks for.
+REST_MAX_S: Final = 0.5
 
 MakeCluster = Callable[[str], Cluster]
 """Makes a client of the cluster with this client id, and knows how it connects (TLS, SASL)."""
@@ -64,6 +67,8 @@ class GroupMembership:
         self._pulse = self._connect("-heartbeat")
         self._rejoin: str | None = "the worker starts"
         self._rejoin_at: float | None = None
+        self._rest_until = 0.0
+        self._awaited = asyncio.Event()  # others wait for this worker, or the last round was no end: no rest
         self._wake = asyncio.Event()
         self._joined = asyncio.Event()
         self._session = Session(
@@ -149,11 +154,14 @@ class GroupMembership:
         return made is None or made.has_tasks_of(connector)
 
     async def members(self) -> dict[str, str]:
-        """Returns the members' urls by member id, as the coordinator knows them. Raises ClientError."""
-        return await self._pulse.urls()
+        """Returns the members' urls by member id: the leader knows them from its round, others ask the coordinator.
+        Raises ClientError.
+        """
+        made = self._rebalancer.made
+        return dict(made.urls) if made is not None and self.is_leader else await self._pulse.urls()
 
     def request_rejoin(self, reason: str) -> None:
-        """Asks for a rebalance, since there is something else to assign."""
+        """Asks for a rebalance soon, since there is something else to assign."""
         log.debug("group %s: will be joined again: %s", self._group, reason)
         self._rejoin = reason
         self._wake.set()
@@ -251,6 +259,7 @@ class GroupMembership:
 
     async def _step(self) -> None:
         if self._rejoin is not None:
+            await self._rest()
             await self._rebalance(self._rejoin)
             return
         left_s = None if self._rejoin_at is None else max(0.0, self._rejoin_at - time.monotonic())
@@ -261,14 +270,24 @@ class GroupMembership:
             self._rejoin = "a scheduled rebalance is due"
         self._wake.clear()
 
+    async def _rest(self) -> None:
+        """Waits after a round for as long as it took, so that changes in quick succession share the next one.
+
+        A round costs more with each connector and task. Without a rest, each of many new connectors has two of its own.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._rest_until - time.monotonic())):
+                await self._awaited.wait()
+
     # The session
 
     def _heard(self, code: ErrorCode) -> None:
-        if self.rebalancing or self._rejoin is not None:
+        if self.rebalancing:
             return
         if code != ErrorCode.NONE:
+            self._awaited.set()
             self.request_rejoin("the group is rebalancing")
-        elif self._rebalancer.load_has_changed():
+        elif self._rejoin is None and self._rebalancer.load_has_changed():
             self.request_rejoin("the load has changed")
 
     async def _start_over(self) -> None:
@@ -295,12 +314,16 @@ class GroupMembership:
         """Takes part in one round. A request for a rebalance during the round leads to another round."""
         self._rejoin = self._rejoin_at = None
         self._wake.clear()
+        self._awaited.clear()
         self.rebalancing = True
-        self.rebalance_started_ms = time.monotonic() * 1000
+        began_s = time.monotonic()
+        self.rebalance_started_ms = began_s * 1000
         try:
             outcome = await self._try_rebalance(reason)
         finally:
             self.rebalancing = False
+        ended_s = time.monotonic()
+        self._rest_until = ended_s + min(ended_s - began_s, REST_MAX_S)
         if outcome.assigned:
             self._unsynced = 0
             self._said.clear()
@@ -308,6 +331,8 @@ class GroupMembership:
             self._joined.set()
         elif outcome.again is not None:
             self.failed_rebalances += 1
+        if outcome.again is not None:
+            self._awaited.set()
         if outcome.delay_ms > 0:
             self._rejoin_at = time.monotonic() + outcome.delay_ms / 1000
         self._rejoin = self._rejoin or outcome.again
