@@ -111,6 +111,31 @@ async def used_and_removed(tmp_path, group, admin):
 
 
 @pytest.mark.usefixtures("processes")
+async def test_only_connectors_that_changed_are_looked_at_for_their_packages(tmp_path, monkeypatch):
+    """Each of hundreds of new connectors is a change; they name the same packages as before."""
+    group, looked = Group(), []
+    admin = group.worker(tmp_path / "p")
+    configs = {"a": {"connector.class": "A"}, "b": {"connector.class": "B"}}
+    admin._configs = configs.items
+    of = admin._packages_of
+    monkeypatch.setattr(admin, "_packages_of", lambda config: looked.append(config["connector.class"]) or of(config))
+    try:
+        await admin.install(upload(tmp_path, "acme"))
+        admin._note_users()
+        configs["b"] = {"connector.class": "X", "predicates": "p", "predicates.p.type": "AcmePredicate"}
+        for _ in range(3):
+            admin._note_users()
+        assert looked == ["A", "B", "X"]
+        (record, _) = admin._installed["acme==1"]
+        assert admin._store.users(record) == ["b"]
+        await admin.install(upload(tmp_path, "more"))
+        admin._note_users()
+        assert looked[3:] == ["A", "X"], "other plugins may have the names"
+    finally:
+        await admin.stop()
+
+
+@pytest.mark.usefixtures("processes")
 async def test_what_the_group_was_not_told_is_not_there_and_what_it_has_comes_back(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")

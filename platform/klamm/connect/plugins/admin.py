@@ -83,6 +83,7 @@ class PluginAdmin:
         self._stamp: Stamp | None = None
         self._named = NamedPackages(store.directory)
         self._noting: asyncio.TimerHandle | None = None
+        self._noted: dict[str, tuple[PluginRegistry, Mapping[str, str], tuple[str, ...]]] = {}
         self._group = GroupPackages(store, group)
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
@@ -296,9 +297,14 @@ class PluginAdmin:
     def _note_users(self) -> None:
         self._noting = None
         users: dict[str, list[str]] = {}
+        noted, self._noted = self._noted, {}
         if self._installed:
             for connector, config in self._configs():
-                for package in self._packages_of(config):
+                known = noted.get(connector)
+                if known is None or known[0] is not self.registry or known[1] is not config:
+                    known = self.registry, config, self._packages_of(config)
+                self._noted[connector] = known
+                for package in known[2]:
                     users.setdefault(package, []).append(connector)
         try:
             self._named.write(users)
