@@ -118,7 +118,9 @@ async def test_only_connectors_that_changed_are_looked_at_for_their_packages(tmp
     configs = {"a": {"connector.class": "A"}, "b": {"connector.class": "B"}}
     admin._configs = configs.items
     of = admin._packages_of
-    monkeypatch.setattr(admin, "_packages_of", lambda config: looked.append(config["connector.class"]) or of(config))
+    monkeypatch.setattr(
+        admin, "_packages_of", lambda config: looked.append(config["connector.class"]) or of(config)
+    )
     try:
         await admin.install(upload(tmp_path, "acme"))
         admin._note_users()

@@ -90,9 +90,9 @@ class ForkServer:
                 now = time.monotonic()
                 watch.woke(now, slept_s=now - asleep, meant_s=remaining)
                 if self._lease.fileno() in readable:
-                    if not self._lease.recv(_RECEIVE_BYTES):
+                    if not (said := self._lease.recv(_RECEIVE_BYTES)):
                         return
-                    watch.pinged(time.monotonic())
+                    watch.pinged(time.monotonic(), said)
                 if self._wakeup_r in readable:
                     os.read(self._wakeup_r, _RECEIVE_BYTES)
                     self._reap()
