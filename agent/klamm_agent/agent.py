@@ -133,7 +133,7 @@ class Agent:
         self._names = labels(config.inputs)
         self._last_ack, self._acked = 0.0, 0
         self._full = False  # something waits because there is no room
-        self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]]] | None = None
+        self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]], set[Inode]] | None = None
 
     def stop(self) -> None:
         """Ends `run`. A signal handler may call this."""
@@ -247,7 +247,7 @@ class Agent:
                 if file.seen or file.archive is not None:
                     continue
                 if (
-                    not self._has_room(self._config.inputs[file.source], file.path)
+                    not self._has_room(self._config.inputs[file.source], at_end=True)
                     or not self._note_changes()
                 ):
                     waits = True
@@ -279,10 +279,10 @@ class Agent:
             self._stream_drops.append((receipts, numbers, records.dropped))
         return receipts
 
-    def _has_room(self, config: Input, path: str = "") -> bool:
-        """Tells whether lines of an input, and of a file if one is given, may be read now."""
+    def _has_room(self, config: Input, path: str = "", *, at_end: bool = False) -> bool:
+        """Tells whether lines of an input, and of a file if one is given, may be read now. `at_end`: the next start sends those that wait."""
         room = all(map(self._sender.has_room, config.topics))
-        return room and not self._sender.holds(config.topic, self._key(config, path))
+        return room and (at_end or not self._sender.holds(config.topic, self._key(config, path)))
 
     def _key(self, config: Input, path: str) -> bytes | None:
         """Returns the key of an input's records; None where they have none."""
@@ -346,16 +346,18 @@ class Agent:
     def _save(self) -> None:
         """Saves the checkpoints, after the gaps: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
         self._tracker.gaps += self._streams.lost()
-        self._tracker.gaps += self._policy.final(lambda inode: self._tracker.get(inode) is not None)
+        held = self._places.held(self._sender.owed)
+        self._tracker.gaps += self._policy.final(lambda i: i in held or self._tracker.get(i) is not None)
         self._note_gaps()
-        if self._tracker.gaps or self._sender.is_resuming or not self._note_changes():
-            return  # until all that came out of the write-ahead log is acknowledged, that says more than the registry
+        if self._tracker.gaps or not self._note_changes():
+            return
         checkpoints = self._tracker.checkpoints(), self._streams.checkpoints(), self._policy.entries()
-        if checkpoints == self._saved:
+        held = self._places.held(self._sender.owed)  # notes of changes are in it now
+        if (*checkpoints, held) == self._saved:
             return
         try:
-            self._places.save(*checkpoints)
-            self._saved = checkpoints
+            self._places.save(*checkpoints, held=held)
+            self._saved = (*checkpoints, held)
         except StateError as e:
             after = "a kill" if self._places.wal is None else "a power cut"
             self._say_sparingly(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from agent.harness import AgentProcess, arrived
@@ -20,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("apache_kafka")
 PARTITIONS = 4
 AT_ONCE_S = 9.0
 """A start of the process on a busy machine takes seconds. A question to a leader takes 10 s before it fails."""
+SOON_S = 9.0
+"""An agent whose brokers do not answer waits for 15 s before it ends."""
 
 
 @pytest.fixture
@@ -139,6 +143,41 @@ def test_only_files_whose_key_leads_to_the_hanging_leader_wait(agent, cluster):
     assert a.stop() == 0
     once(arrived(first.address, topic), expected)
     assert a.status()["unproved"] == 0
+
+
+def test_a_stop_beside_a_hanging_leader_is_soon_and_the_registry_says_what_is_acknowledged(agent, cluster):
+    first, second = cluster
+    topic = make_topic(first.address, [[1], [2], [1], [2]])
+    a = agent(first.address, topic, more='key = "path"')
+    (here,), (there,) = names_of(a, 0, 1), names_of(a, 1, 1)
+    path = a.folder / f"logs/{there}.log"
+    expected = killed_with_lines_under_way(a, second, [here, there])
+    place = place_of(a, path)
+    assert place < path.stat().st_size
+    a.start()
+    wait_until(lambda: a.status()["unanswered"], "the figure")
+    expected |= write(a.folder / f"logs/{here}.log", here, 1000, 10_000)
+    a.has_acknowledged(a.folder / f"logs/{here}.log")
+    assert place_of(a, path) == place, "without the write-ahead log, its lines would be read again"
+    expected |= write(path, there, 10, 20_000)
+    wait_until(lambda: a.status()["open_files"] == 2, "both to be open")
+    path.unlink()  # nobody can read it after the stop
+    began = time.monotonic()
+    assert a.stop() == 1
+    assert time.monotonic() - began < SOON_S
+    a.start()
+    os.kill(second.process.pid, signal.SIGCONT)
+    all_sent(a)
+    assert a.stop() == 0
+    once(arrived(first.address, topic), expected)
+    assert a.status()["unproved"] == 0
+
+
+def place_of(agent: AgentProcess, path: Path) -> int:
+    """Returns how far a file is acknowledged, as the registry has it."""
+    files = json.loads((agent.state / "registry.json").read_text())["files"]
+    (place,) = (f["offset"] for f in files if f["path"] == str(path))
+    return place
 
 
 def test_a_partition_goes_on_with_its_new_leader(agent, cluster):

@@ -20,7 +20,8 @@ class Ahead:
         self._number = 0 if wal is None else wal.book.next - 1
         self._parts: Counter[int] = Counter()
         """By number of a batch that was halved: how many parts more than one are not delivered."""
-        self._resumed: set[int] = set()
+        self._resumed: dict[int, set[tuple[int, int]]] = {}
+        """By number of a batch that came back and is not delivered: the files of its records; (0, 0) stands for streams."""
         self.resumed = self.unproved = 0
         """Records that came back from the log; records that may be in their topics twice."""
 
@@ -29,9 +30,9 @@ class Ahead:
         return self._wal is not None
 
     @property
-    def is_resuming(self) -> bool:
-        """True while a batch that came back from the log is not delivered."""
-        return bool(self._resumed)
+    def owed(self) -> set[tuple[int, int]]:
+        """The files of batches that came back from the log and are not delivered."""
+        return set().union(*self._resumed.values())
 
     def resume(self, in_spool: set[int]) -> list[Batch]:
         """Returns the batches that the log has, the spool has not and no broker acknowledged, in their order. Raises WalError."""
@@ -48,7 +49,7 @@ class Ahead:
             batch = Batch(logged.topic, self._wal.read(logged), logged.count, claims, logged.key)
             batch.number, batch.noted = logged.number, logged.sent
             batches.append(batch)
-            self._resumed.add(batch.number)
+            self._resumed[batch.number] = {claim.receipt.origin.inode for claim in claims}
             self.resumed += batch.count
         return batches
 
@@ -118,7 +119,7 @@ class Ahead:
             self._parts[batch.number] -= 1
             return
         del self._parts[batch.number]
-        self._resumed.discard(batch.number)
+        self._resumed.pop(batch.number, None)
         if self._wal is not None:
             self._wal.acknowledged(batch.number)
 

@@ -34,6 +34,7 @@ _SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
 _RECORD_COST: Final = 64  # bytes that a record takes before it is encoded, besides its value
 _ROUNDS: Final = 4  # of the event loop: an answer needs them from the socket to its batch
 _CLOSE_S: Final = 2.0
+_QUIET_S: Final = 2.0  # without an acknowledgement, while leaders hang: the others have answered by then
 
 
 @dataclass(slots=True)
@@ -141,9 +142,9 @@ class Sender:
         return self._owed > 0
 
     @property
-    def is_resuming(self) -> bool:
-        """True while something that an agent before had sent, or read, is not acknowledged."""
-        return self._ahead.is_resuming
+    def owed(self) -> set[tuple[int, int]]:
+        """The files with lines that an agent before had read and that are not acknowledged; (0, 0) stands for streams."""
+        return self._ahead.owed
 
     @property
     def is_stuck(self) -> bool:
@@ -314,11 +315,20 @@ class Sender:
             loop.run_forever()
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until everything is acknowledged, at most `timeout_s`; returns whether it is."""
+        """Waits until everything is acknowledged, at most `timeout_s`; returns whether it is.
+
+        Where leaders do not say what they have, it waits no longer than for answers of the others: the write-ahead log keeps the rest.
+        """
         self.commit()
-        deadline = time.monotonic() + timeout_s
-        while self.waits and time.monotonic() < deadline:
+        now = time.monotonic()
+        deadline, quiet, acked = now + timeout_s, now + _QUIET_S, self.acked
+        while self.waits and now < deadline:
             self.poll(0.05)
+            now = time.monotonic()
+            if self.acked != acked or self.is_stuck or not self.unanswered:
+                quiet, acked = now + _QUIET_S, self.acked
+            elif now >= quiet:
+                break
         return not self.waits
 
     def close(self) -> None:

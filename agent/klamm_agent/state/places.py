@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from klamm_agent.delivery.wal.book import Book
@@ -23,6 +23,8 @@ from klamm_agent.state.registry import StateDir, StateError, checkpoint_of, entr
 log = logging.getLogger(__name__)
 
 WAL: Final = "wal"
+STREAMS: Final = (0, 0)
+"""The inode of all streams' events."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,19 @@ class StreamMark:
         about.setdefault("streams", {})[self.name] = self.place
 
 
+@dataclass(slots=True)
+class _Before:
+    """The registry as it was at the start. It holds for files with lines of before that are not acknowledged: they are beyond it."""
+
+    files: dict[Inode, Checkpoint]
+    streams: dict[str, Any]
+    policy: list[dict[str, Any]]
+    counted: set[int]
+    """Blocks whose left out events it counts."""
+    moved: set[Inode] = field(default_factory=set)
+    """Files whose positions changed without a read since: one may be the copy of a file that holds."""
+
+
 class Places:
     """The places in a state directory. `wal` is None when there is no log: `without` says why, if it is wanted. Raises StateError."""
 
@@ -66,6 +81,7 @@ class Places:
             Inode, list[tuple[int, list[dict[str, Any]]]]
         ] = {}  # of blocks that gave no records
         self._block = time.time_ns() // 1000  # numbers of no life before
+        self._before: _Before | None = None  # while the log has lines of before that are not acknowledged
         self.wal: WriteAheadLog | None = None
         if wanted or (state.path / WAL).is_dir():
             self._open(wanted=wanted)
@@ -112,6 +128,9 @@ class Places:
 
     def _go_on(self, book: Book, fingerprint: str) -> None:
         found = {c.inode: c for c in self.checkpoints or ()}
+        if book.live:
+            counted = set(book.counted.get(fingerprint, ()))
+            self._before = _Before(dict(found), dict(self.streams), list(self.policy), counted)
         for key, entry in book.files.items():
             inode = _inode(key)
             before = found.get(inode)
@@ -160,26 +179,52 @@ class Places:
                 self.wal.change({"files": files})
             except WalError:
                 return False
+        if self._before is not None:
+            self._before.moved.update(changed)
         tracker.changed.clear()
         return True
+
+    def held(self, owed: Collection[Inode]) -> set[Inode]:
+        """Returns the files of which the registry cannot say more than at the start: those `owed`, with lines of before that are not
+        acknowledged, and those that may be their copies. STREAMS stands for all streams.
+        """
+        if not owed:
+            self._before = None
+        return set() if self._before is None else {*owed, *self._before.moved}
 
     def save(
         self,
         checkpoints: Iterable[Checkpoint],
         streams: dict[str, Any] | None = None,
         policy: list[dict[str, Any]] | None = None,
+        *,
+        held: Collection[Inode] = (),
     ) -> None:
-        """Saves the registry, which the log announces. Raises StateError."""
-        self._state.save(checkpoints, streams, policy, announce=self._announce)
+        """Saves the registry, which the log announces. Of files that are `held` it says what it said at the start. Raises StateError."""
+        if (before := self._before) is not None and held:
+            files = [c for c in checkpoints if c.inode not in held]
+            checkpoints = [*files, *(c for inode, c in before.files.items() if inode in held)]
+            streams = before.streams if STREAMS in held else streams
+            # Counts of streams of before are in the gap ledger already
+            held = set(held) - {STREAMS}
+            policy = [row for row in policy or () if _inode_of(row) not in held]
+            policy += [row for row in before.policy if _inode_of(row) in held]
+        self._state.save(checkpoints, streams, policy, announce=lambda f: self._announce(f, held))
         if self.wal is not None:
-            self.wal.book.forget_gone()
+            self.wal.book.forget_gone(set(map(_key, held)))
 
-    def _announce(self, fingerprint: str) -> None:
+    def _announce(self, fingerprint: str, held: Collection[Inode]) -> None:
         if self.wal is None:
             return
         try:
-            self.counted &= self.wal.book.dropped.keys()
-            counted = sorted(self.counted)
+            dropped = self.wal.book.dropped
+            self.counted &= dropped.keys()
+            before = set() if self._before is None else self._before.counted
+            counted = [
+                block
+                for block in sorted(self.counted)
+                if block in before or not any(_inode_of(row) in held for row in dropped[block])
+            ]
             self.wal.change({"registry": fingerprint, "saved": self._state.fingerprint, "counted": counted})
         except WalError as e:
             raise StateError(str(e)) from e
@@ -200,6 +245,10 @@ def _row(file: Tracked, dropped: Dropped, block_end: int) -> dict[str, Any]:
 
 def _key(inode: Inode) -> str:
     return f"{inode[0]}:{inode[1]}"
+
+
+def _inode_of(row: dict[str, Any]) -> Inode:
+    return int(row["dev"]), int(row["inode"])
 
 
 def _inode(key: str) -> Inode:

@@ -7,6 +7,7 @@ to have. So a file goes on at its position, and the batches in `live` go again, 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -128,9 +129,11 @@ class Book:
         """True when the log has lost the bytes of a batch that no broker is known to have."""
         return bool(self._orphans)
 
-    def forget_gone(self) -> None:
-        """Forgets the files that are marked as forgotten: the registry that is saved does not have them either."""
-        self.files = {key: position for key, position in self.files.items() if position is not None}
+    def forget_gone(self, but: Collection[str] = ()) -> None:
+        """Forgets the files that are marked as forgotten, `but` those that the registry still has: the saved one lacks all others."""
+        self.files = {
+            key: position for key, position in self.files.items() if position is not None or key in but
+        }
 
     def note(self, notes: list[Note]) -> None:
         """Takes in notes of batches."""
