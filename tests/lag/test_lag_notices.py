@@ -159,6 +159,39 @@ async def test_what_cannot_be_sent_waits(monkeypatch, ended_first):
     running.cancel()
 
 
+@pytest.mark.parametrize("answer", ["taken", "refused", "none"])
+async def test_a_notice_that_is_on_its_way_at_a_stop_is_waited_for(monkeypatch, answer):
+    """Its receiver may have it already: without its answer it would be told again after a restart."""
+    monkeypatch.setattr(sending, "END_S", 0.2 if answer == "none" else 20)
+    settings = parse(
+        Properties({"notifier.n.class-name": "command", "notifier.n.command-open": "x"})
+    ).notifiers[0]
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Waiting:
+        async def send(self, notice: Notice) -> None:
+            asked.set()
+            await answered.wait()
+            if answer == "refused":
+                raise sending.NotSent("503")
+
+    done: list[Notice] = []
+    notifier = sending.Notifier(settings, done.append)
+    notifier._sender = Waiting()
+    running = asyncio.create_task(notifier.run())
+    (begun,) = Incidents([settings.rules]).seen(group(Status.ERR), 0)
+    notifier.put(begun)
+    await asked.wait()
+    running.cancel()
+    await settle()
+    if answer != "none":
+        answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert done == ([begun] if answer == "taken" else [])
+    assert notifier.counts["open", "sent"] == len(done)
+
+
 async def test_a_notice_that_is_never_taken_keeps_no_other_waiting(monkeypatch):
     monkeypatch.setattr(sending, "FIRST_S", 0.001)
     monkeypatch.setattr(sending, "LONGEST_S", 0.002)

@@ -173,6 +173,7 @@ def test_a_killed_server_goes_on_with_its_windows_and_tells_nothing_twice(tmp_pa
             server.process.send_signal(signal.SIGKILL)
         assert hook.got == []
         hook.status = 200
+        hook.pause_s = 1  # the stop comes before the answer
         with lag_server(tmp_path, broker.bootstrap, **more) as server:
             wait_until(lambda: hook.got, "what the killed server could not tell")
             assert server.stop() == 0

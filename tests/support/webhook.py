@@ -1,9 +1,10 @@
-"""A receiver of webhooks: `with Webhook() as hook`. `hook.status` is the answer's."""
+"""A receiver of webhooks: `with Webhook() as hook`. `hook.status` is the answer's, which comes `hook.pause_s` after the notice is taken."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.tried += 1
         if self.server.status < 300:
             self.server.got.append((self.command, self.path, json.loads(body)))
+        time.sleep(self.server.pause_s)
         self.send_response(self.server.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -34,6 +36,7 @@ class Webhook(ThreadingHTTPServer):
         self.got: list[tuple[str, str, Any]] = []
         self.tried = 0
         self.status = 200
+        self.pause_s = 0.0
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
     def of(self, group: str) -> list[Any]:

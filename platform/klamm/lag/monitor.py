@@ -163,6 +163,8 @@ class Monitor:
         self.history.save_incidents(self.incidents.kept)
 
     def _sent(self, notice: Notice) -> None:
+        if notice.notifier not in self.notifiers:
+            return  # it was taken away while it sent
         self.incidents.sent(notice)
         self._keep(self._save_incidents)
 

@@ -28,6 +28,8 @@ from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
 
+END_S: Final = 5.0
+"""A notice that is on its way when the process stops has so long to arrive: its receiver may have it already."""
 FIRST_S: Final = 1.0
 LONGEST_S: Final = 60.0
 _WAITING_MAX: Final = 10_000
@@ -83,7 +85,7 @@ class Notifier:
         self._wake.set()
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send until cancelled; a notice that is on its way then has END_S to arrive."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         loop = asyncio.get_running_loop()
         while True:
@@ -97,8 +99,12 @@ class Notifier:
                     self._done(notice)
                     continue
                 self._changed.clear()
+                sending = asyncio.create_task(self._sender.send(notice))
                 try:
-                    await self._sender.send(notice)
+                    await asyncio.shield(sending)
+                except asyncio.CancelledError:
+                    await self._end(sending, notice)
+                    raise
                 except NotSent as e:
                     self._count("failed", notice)
                     if (
@@ -110,11 +116,23 @@ class Notifier:
                     await self._pause(pause_s)
                     continue
                 backoff.succeeded()
-                self._count("sent", notice)
-                if self._waiting.get(notice.incident) is notice:
-                    del self._waiting[notice.incident]
-                (self._sent_open.add if notice.opened else self._sent_open.discard)(notice.incident)
-                self._done(notice)
+                self._sent(notice)
+
+    async def _end(self, sending: asyncio.Task[None], notice: Notice) -> None:
+        """Lets a notice that is on its way arrive: it would be told again after a restart."""
+        await asyncio.wait({sending}, timeout=END_S)
+        if not sending.done():
+            sending.cancel()
+        with contextlib.suppress(NotSent, asyncio.CancelledError):
+            await sending
+            self._sent(notice)
+
+    def _sent(self, notice: Notice) -> None:
+        self._count("sent", notice)
+        if self._waiting.get(notice.incident) is notice:
+            del self._waiting[notice.incident]
+        (self._sent_open.add if notice.opened else self._sent_open.discard)(notice.incident)
+        self._done(notice)
 
     async def _pause(self, seconds: float) -> None:
         """Waits so long, or until the sender is another one."""
