@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 
@@ -11,6 +12,8 @@ from support.broker import new_name, new_topic, wait_until
 from support.share_client import Reader
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.log.record_rules import PACKED_AT_ONCE_BYTES
+from klamm_kafka.wire.batch import HEADER_BYTES
 from klamm_kafka.wire.errors import ErrorCode as E
 from klamm_kafka.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -24,6 +27,11 @@ from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from klamm_kafka.wire.messages.share_fetch import FetchPartition, FetchTopic
 from klamm_kafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
@@ -215,6 +223,43 @@ def test_groups_begin_where_they_are_told(broker):
             with Reader(broker, new_name("share"), topic, **{"share.auto.offset.reset": value}) as other:
                 found = other.join().fetch()[1]
                 assert found == ({0: b"a", 1: b"b"} if "P36500D" in value else {})
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("unpacked_in_a_thread", [False, True])
+def test_a_start_that_meets_a_damaged_batch_is_told_and_tried_again(tmp_path, unpacked_in_a_thread):
+    """Lookups by timestamp look into batches; the batch of this one is damaged on the disk, and mended later."""
+    value = os.urandom(PACKED_AT_ONCE_BYTES + 1) if unpacked_in_a_thread else b"x" * 1000
+    with EmbeddedBroker(tmp_path / "data", config=SETTINGS) as broker:
+        topic, other = new_topic(broker), new_topic(broker)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "gzip"})
+        for name in (topic, other):
+            producer.produce(name, value)
+        assert producer.flush(60) == 0
+        broker.stop()
+        (path,) = broker.data_dir.glob(f"{topic}-0/*.log")
+        data = bytearray(path.read_bytes())
+        path.write_bytes(data[:HEADER_BYTES] + bytes(len(data) - HEADER_BYTES))
+        broker.start()
+        reset = {"share.auto.offset.reset": "by_duration:PT1H"}
+        with Reader(broker, new_name("share"), topic, **reset) as reader:
+            reader.join()
+            for _ in range(2):
+                began = time.monotonic()
+                reader.ask(wait_ms=20_000)
+                answer = reader.told()
+                assert time.monotonic() - began < 15, "it waits for nothing"
+                (told,) = answer.responses[0].partitions
+                assert (answer.error_code, told.error_code) == (E.NONE, E.CORRUPT_MESSAGE)
+                assert "looking up a timestamp failed" in told.error_message
+            asked = [
+                ListOffsetsTopic(name=n, partitions=[ListOffsetsPartition(partition_index=0, timestamp=1)])
+                for n in (topic, other)
+            ]
+            answers = reader.request(ListOffsetsRequest(replica_id=-1, topics=asked), 7).topics
+            assert [t.partitions[0].error_code for t in answers] == [E.CORRUPT_MESSAGE, E.NONE]
+            path.write_bytes(data)
+            assert len(reader.fetch(wait_ms=20_000, max_bytes=1 << 24)[1]) == 1
 
 
 def test_offsets_are_set_while_nobody_reads(broker, reader):

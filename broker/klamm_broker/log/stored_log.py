@@ -18,6 +18,7 @@ from klamm_broker.log.answers import FileSlice
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.disk_failure import Report, ignore, is_full
 from klamm_broker.log.errors import (
+    CorruptMessage,
     OffsetOutOfRange,
     StorageError,
 )
@@ -30,6 +31,7 @@ from klamm_broker.log.segment import Segment
 from klamm_broker.log.segment_list import SegmentList
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.txn_index import AbortedTxn
+from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +239,9 @@ class StoredLog:
         return finish(self.finding_timestamp(timestamp))
 
     def finding_timestamp(self, timestamp: int | None) -> Steps[timestamps.Found | None]:
-        """Does what `offset_for_timestamp` does, in steps. None asks for the first record with the largest timestamp."""
+        """Does what `offset_for_timestamp` does, in steps. None asks for the first record with the largest timestamp. Raises StorageError,
+        and CorruptMessage for a damaged batch.
+        """
         try:
             if timestamp is None:
                 return (yield from timestamps.largest(self._segments))
@@ -246,6 +250,8 @@ class StoredLog:
                     self._segments.since, timestamp, log_start_offset=self.log_start_offset
                 )
             )
+        except (CorruptRecord, InvalidRecord, UnsupportedCompression) as e:
+            raise CorruptMessage(f"{self.name}: looking up a timestamp failed: {e}") from e
         except OSError as e:
             raise self._storage_error("looking up a timestamp", e) from e
 

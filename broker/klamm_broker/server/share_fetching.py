@@ -89,7 +89,7 @@ class ShareFetch:
         self._committed = broker.shares.setting(group_id, "share.isolation.level") == "read_committed"
         self._wants_records = request.max_records > 0 and self._max_bytes > 0
         self.timeout_s = max(request.max_wait_ms, 0) / 1000
-        self._watched: dict[Served, None] = {}
+        self._watched: dict[At, Served] = {}
         self.missing = 1
 
     @property
@@ -143,7 +143,7 @@ class ShareFetch:
             shares = self._broker.shares
             if shares.leaving:
                 shares.give_back((self._group_id, self._ask.member_id), at)
-            served = shares.get(ShareKey(self._group_id, *at), partition)
+            served = self._served(at, partition)
             if served.error is not OK:
                 answer[at] = SharedRecords(at[1], *served.error)
             elif served.core is not None and served.core.can_acquire():
@@ -303,15 +303,22 @@ class ShareFetch:
                 yield
             partition, _ = self._found(at)
             if partition is not None:
-                served = self._broker.shares.get(ShareKey(self._group_id, *at), partition)
+                served = self._served(at, partition)
                 for waiters in (partition.waiters, served.waiters):
                     waiters[waiter] = None
-                self._watched[served] = None
+                self._watched[at] = served
+
+    def _served(self, at: At, partition: Partition) -> Served:
+        """Returns a share partition; one that failed while this fetch waited for it stays so: the next fetch tries again."""
+        watched = self._watched.get(at)
+        if watched is not None and watched.error is not OK:
+            return watched
+        return self._broker.shares.get(ShareKey(self._group_id, *at), partition)
 
     def leave(self, waiter: Waiter) -> None:
         """Let nothing wake the waiter any more."""
         waiter.leave()
-        for served in self._watched:
+        for served in self._watched.values():
             served.partition.waiters.pop(waiter, None)
             served.waiters.pop(waiter, None)
         self._watched.clear()

@@ -156,23 +156,40 @@ class ShareServing:
 
     def _loaded(self, served: Served, read: ReadState) -> None:
         if read.error is not ErrorCode.NONE:
-            served.error = _FOR_READERS.get(read.error, read.error), read.message
-            self.drop(served.key)
+            self._refuse(served, (_FOR_READERS.get(read.error, read.error), read.message))
             return
         if read.state.start_offset != NO_OFFSET:
             self._begin(served, read, read.state.start_offset)
             return
-        start = drive(self._storage.loop, self._resetting(served.key.group_id, served.partition))
+        try:
+            start = drive(self._storage.loop, self._resetting(served.key.group_id, served.partition))
+        except Exception as e:
+            self._not_found(served, e)
+            return
         if isinstance(start, asyncio.Future):
             start.add_done_callback(lambda found: self._found(served, read, found))
         else:
             self._begin(served, read, start)
 
     def _found(self, served: Served, read: ReadState, start: asyncio.Future[int]) -> None:
-        try:
+        if (error := start.exception()) is not None:
+            self._not_found(served, error)
+        else:
             self._begin(served, read, start.result())
-        except LogError as e:
-            served.error = e.code, str(e)
+
+    def _not_found(self, served: Served, error: BaseException) -> None:
+        """Take in that the start of a share partition cannot be found. As in Kafka, its readers get the error, and their next fetch
+        tries again.
+        """
+        if isinstance(error, LogError):
+            self._refuse(served, (error.code, str(error)))
+        else:
+            log.error("%s: no start was found", served.key, exc_info=error)
+            self._refuse(served, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+
+    def _refuse(self, served: Served, error: Outcome) -> None:
+        served.error = error
+        if self.serves(served):
             self.drop(served.key)
 
     def _begin(self, served: Served, read: ReadState, start: int) -> None:
