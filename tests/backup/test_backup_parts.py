@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from klamm.admin.model import TopicPartition
 from klamm.backup.connectors import read_connectors, restore_connectors
-from klamm.backup.errors import BackupError
+from klamm.backup.errors import BackupError, DamagedError
 from klamm.backup.folder import BackupFolder
 from klamm.backup.keys import Secret
 from klamm.backup.manifest import encode
 from klamm.backup.mapping import Mapping
-from klamm.backup.model import Connector, State
+from klamm.backup.model import Chunk, Connector, Partition, State, Topic
 from klamm.backup.pairing import Pairing
 from klamm.backup.prune import prune
 from klamm.backup.store import Folder, open_store
@@ -193,6 +193,60 @@ def test_files_of_a_command_that_runs_are_not_pruned(tmp_path):
     assert gone.files == ("data/20251231T000000.000Z/000001.chunk",)
     assert prune(folder, now_ms=0, last=1, days=None) == gone
     assert folder.store.names("data") == ["data/20260102T000000.000Z/000001.chunk"]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_nothing_that_a_backup_needs_is_pruned(tmp_path, encrypted):
+    """Each backup has chunks of those before it. Copies of manifests below the folder are no backups."""
+    folder = BackupFolder.make(Folder(tmp_path / "b"), Secret(passphrase=b"x") if encrypted else None)
+    names = [f"2026010{day}T000000.000Z" for day in range(1, 5)]
+    files = [f"data/{name}/000001.chunk" for name in names]
+    for n, name in enumerate(names):
+        put(folder, name, files[max(0, n - 1) : n + 1])
+    for beside in ("manifests/.snapshot", "manifests/old"):
+        for name in names[:2]:
+            folder.store.write(f"{beside}/{name}", [folder.store.read(f"manifests/{name}")])
+    gone = prune(folder, now_ms=0, last=2, days=None)
+    assert (gone.backups, gone.files) == (tuple(names[:2]), (files[0],))
+    assert folder.ids() == names[2:]
+    for name in folder.ids():
+        assert all(folder.store.read(file) for file in folder.manifest(name).state(folder.key).chunks())
+    assert folder.store.read(f"manifests/old/{names[0]}") is not None, "what is not ours stays"
+
+
+def test_a_plain_manifest_in_an_encrypted_folder_stops_a_pruning_while_it_is_kept(tmp_path):
+    """Nobody vouches for it. If it counted as a backup, a forged one would push out those that are good."""
+    folder = BackupFolder.make(Folder(tmp_path / "b"), Secret(passphrase=b"x"))
+    names = [f"2026010{day}T000000.000Z" for day in range(1, 4)]
+    files = [f"data/{name}/000001.chunk" for name in names]
+    put(folder, names[0], files[:1])
+    put(BackupFolder(folder.store, None), names[1], files[:2])
+    before = folder.store.names("")
+    for last in (1, 2):
+        with pytest.raises(DamagedError, match="it is not encrypted, but the folder is"):
+            prune(folder, now_ms=0, last=last, days=None)
+        assert folder.store.names("") == before
+    put(folder, names[2], [files[0], files[2]])
+    gone = prune(folder, now_ms=0, last=1, days=None)
+    assert (gone.backups, gone.files) == (tuple(names[:2]), (files[1],))
+
+
+def put(folder: BackupFolder, name: str, files: list[str]) -> None:
+    """Writes a backup with chunks in these files, which are made."""
+    chunks = tuple(
+        Chunk(
+            file=file, sha256="", size=1, raw_bytes=1, first=n, end=n + 1, records=1, max_timestamp=1
+        )
+        for n, file in enumerate(files)
+    )  # fmt: skip
+    partition = Partition(number=0, start=0, end=len(files), epoch=0, chunks=chunks)
+    topic = Topic(name="t", id="i", replication_factor=1, configs={}, partitions=(partition,))
+    state = State(cluster_id="c", taken_ms=1, topics=(topic,))
+    for file in files:
+        if folder.store.read(file) is None:
+            folder.store.write(file, [b"x"])
+    data = encode(state, name, previous=None, added=0, key=folder.key)
+    folder.store.write(f"manifests/{name}", [data])
 
 
 def test_half_written_files_are_counted_and_pruned_and_strange_files_are_no_backups(tmp_path):

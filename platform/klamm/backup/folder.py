@@ -48,8 +48,8 @@ class BackupFolder:
         return cls(store, key)
 
     def ids(self) -> list[str]:
-        """Return the ids of the backups, the oldest first. Other files beside the manifests do not count."""
-        names = (name.rpartition("/")[2] for name in self.store.names(FOLDER))
+        """Return the ids of the backups, the oldest first. Other files beside the manifests, and copies below them, do not count."""
+        names = (name.removeprefix(f"{FOLDER}/") for name in self.store.names(FOLDER))
         return [name for name in names if is_id(name)]
 
     def files(self) -> list[str]:
