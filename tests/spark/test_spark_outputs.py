@@ -172,9 +172,8 @@ class ScriptedQuery:
 
     name = "q"
 
-    def __init__(self, error: str | None, rounds: int = 0, batch: int | None = None) -> None:
+    def __init__(self, error: str | None, rounds: int = 0) -> None:
         self._error, self._rounds = error, rounds
-        self.lastProgress = None if batch is None else {"batchId": batch}
 
     def exception(self) -> str | None:
         return self._error
@@ -194,15 +193,12 @@ def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts:
 
     started: list[int] = []
 
-    def never() -> None:
-        raise AssertionError("no query had a batch")
-
     def again(number: int) -> Any:
         started.append(number)
         return ScriptedQuery(None, 2)
 
     queries: list[Any] = [ScriptedQuery(None, 2), ScriptedQuery(error)]
-    _watch(queries, again, Once(99), planned=never)  # type: ignore[arg-type]
+    _watch(queries, again, Once(99))  # type: ignore[arg-type]
     assert started == [1] * starts
     if starts:
         assert queries[1].exception() is None
@@ -213,24 +209,8 @@ def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts:
             return ScriptedQuery(error, 9)
 
         queries = [ScriptedQuery(error)]
-        _watch(queries, in_vain, Once(99), planned=never)  # type: ignore[arg-type]
+        _watch(queries, in_vain, Once(99))  # type: ignore[arg-type]
         assert len(started) == RESTARTS_MAX
-
-
-def test_planning_has_ended_once_all_queries_had_a_batch() -> None:
-    needs.module("pyspark", extra="spark")
-    from klamm_spark.running import _watch
-
-    told: list[str] = []
-
-    def watched(*batches: int | None) -> int:
-        told.clear()
-        queries: list[Any] = [ScriptedQuery(None, 5, batch) for batch in batches]
-        _watch(queries, queries.__getitem__, Once(4), planned=lambda: told.append("planned"))
-        return len(told)
-
-    assert watched(0, None) == 0
-    assert watched(0, 7) == 1
 
 
 def test_jars_of_the_connector_stand_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
