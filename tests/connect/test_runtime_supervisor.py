@@ -237,6 +237,22 @@ async def test_a_connector_that_cannot_say_its_task_configs_says_why():
                 await w.supervisor.task_configs(behaviour, 1)
 
 
+async def test_a_call_whose_fork_server_ends_is_made_again(tmp_path):
+    once = tmp_path / "once"
+    config = {
+        "connector.class": SOURCE,
+        "behaviour": "sleep",
+        "where": "validate",
+        "once": str(once),
+        "limit": "1",
+    }
+    async with Watched() as w:
+        asked = asyncio.create_task(w.supervisor.call("validate", {"config": config, "worker": {}}))
+        await wait_for(once.exists, lambda: "it does not validate")
+        os.kill(w.supervisor.fork_server_pid, signal.SIGKILL)
+        assert (await asked)["name"] == SOURCE
+
+
 async def test_one_shot_calls():
     async with Watched() as w:
         plugins = (await w.supervisor.call("list_plugins", {}))["plugins"]

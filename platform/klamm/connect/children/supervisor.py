@@ -60,6 +60,8 @@ _ASLEEP_MS: Final = 2_000
 # and a plugin that hangs must only take its own few slots.
 _CALLS_MAX: Final = 12
 _CALLS_PER_PLUGIN_MAX: Final = 3
+_CHANGES_NOTHING: Final = frozenset({"list_plugins", "plugin_config", "validate"})
+"""Calls that are made again when their process ended with its fork server."""
 
 
 class Supervisor:
@@ -364,7 +366,7 @@ class Supervisor:
             raise KlammError(f"The worker does not answer {method}")
         return await answer(params)
 
-    async def _call(self, method: str, params: dict[str, Any]) -> Any:
+    async def _call(self, method: str, params: dict[str, Any], *, again: bool = True) -> Any:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         def on_message(message: Message) -> None:
@@ -392,6 +394,8 @@ class Supervisor:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 how = await child.exited
+                if how.lost and again and method in _CHANGES_NOTHING and not self._stopping:
+                    return await self._call(method, params, again=False)
                 raise PluginCallError(f"The plugin did not answer {method}: {how}", kind="exit")
         finally:
             child.kill()
