@@ -1,8 +1,9 @@
 """The fork server of a job on this machine: it imports what Spark's Python processes need once, and forks them.
 
 `python -m klamm_spark.fork_server LISTENER_FD` ends when its standard input does, so with the job. `launch` sends its standard streams and an
-order, one JSON object: `command` (a module and its arguments), `environment`, `folder`. The answer is the process id of the process
-that runs it, or nothing: then the asker runs it itself.
+order, the length of a JSON object (8 bytes) and the object: `command` (a module and its arguments), `environment`, `folder`, `ignored` (signals). The answer
+is the process id of a process that runs it as soon as the asker says `go`, and at its end its exit code, negative for a signal. Without an answer the asker runs the
+command itself.
 
 Linux only: on macOS libraries of the system may not be used after a fork.
 """
@@ -23,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -57,6 +59,8 @@ _TUNED: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
 }
 _CHUNK_BYTES: Final = 64 << 10
+_LENGTH_BYTES: Final = 8
+_ENDS_S: Final = 5.0
 _ORDER_S: Final = 5.0
 
 
@@ -99,7 +103,11 @@ class ForkServer:
         """End it. The processes that it forked end with Java."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._address.unlink(missing_ok=True)
 
 
@@ -108,82 +116,147 @@ def is_left(file: Path) -> bool:
     return file.is_socket() or file.name == PYTHON
 
 
-def serve(listener: socket.socket) -> None:
-    """Serves until standard input ends."""
+def preload() -> None:
+    """Imports what the processes need. Each fork of them gets random numbers of its own, as an import after the fork would give it."""
     for name in PRELOAD:
         importlib.import_module(name)
+    from numpy import random
+
+    os.register_at_fork(after_in_child=random.seed)
     gc.collect()
     gc.freeze()  # the collector leaves frozen objects alone, so their memory stays shared
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    waiting = select.poll()
-    for source in (0, listener.fileno()):
-        waiting.register(source, select.POLLIN)
-    while 0 not in (ready := [fd for fd, _ in waiting.poll()]):
-        if listener.fileno() in ready:
-            _serve_one(listener)
 
 
-def _serve_one(listener: socket.socket) -> None:
-    asker, _ = listener.accept()
-    streams: list[int] = []
-    with asker:
+class Server:
+    """The fork server's loop. It has no threads of its own, so that a fork never copies a lock that another holds."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._askers: dict[int, socket.socket] = {}
+        """Who waits for the end of a process, by its id."""
+        self._ended, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # the loop does the reaping
+        for number in launch.IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        self._own = (listener.fileno(), self._ended, told)
+
+    def run(self) -> None:
+        """Serves until standard input ends."""
+        waiting = select.poll()
+        for fd in (0, self._ended, self._listener.fileno()):
+            waiting.register(fd, select.POLLIN)
+        while 0 not in (ready := [fd for fd, _ in waiting.poll()]):
+            if self._ended in ready:
+                os.read(self._ended, _CHUNK_BYTES)
+                self._reap()
+            if self._listener.fileno() in ready:
+                asker, _ = self._listener.accept()
+                if not self._serve(asker):
+                    asker.close()
+
+    def _serve(self, asker: socket.socket) -> bool:
+        """Forks the process that is asked for. Returns False if there is none."""
+        streams: list[int] = []
         try:
             asker.settimeout(_ORDER_S)
-            order, streams = _received(asker)
+            order = _receive(asker, streams)
             if order["environment"].get(_SEED, "") != os.environ[_SEED]:
-                return  # hashes would not be those of the job's other processes
-            pid = os.fork()
-            if not pid:
-                listener.close()
-                asker.close()
-                _become(order, streams)
+                return False  # hashes would not be those of the job's other processes
+            if not (pid := os.fork()):
+                self._leave(asker, order, streams)
+            self._askers[pid] = asker
             asker.sendall(str(pid).encode())
         except (OSError, ValueError, KeyError) as e:
             log.warning("a Python process of Spark is not forked: %s", e)
+            return False
+        else:
+            return True
         finally:
             for fd in streams:
                 os.close(fd)
 
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                with self._askers.pop(ended[0]) as asker, contextlib.suppress(OSError):
+                    asker.sendall(str(os.waitstatus_to_exitcode(ended[1])).encode())
 
-def _received(asker: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Returns an order and its streams."""
-    data, streams, _, _ = socket.recv_fds(asker, 1, len(launch.STREAMS))
-    while chunk := asker.recv(_CHUNK_BYTES):
+    def _leave(self, asker: socket.socket, order: dict[str, Any], streams: list[int]) -> NoReturn:
+        """Runs an order's command in this process, which was forked for it, once its asker says so."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for fd in self._own:
+                os.close(fd)
+            for other in self._askers.values():
+                other.close()
+            asker.settimeout(None)
+            if _exactly(asker, len(launch.GO)) == launch.GO:
+                asker.close()
+                code = _run(order, streams)
+        except BaseException:
+            log.exception("a Python process of Spark ended")
+        finally:
+            os._exit(code)
+
+
+def _receive(asker: socket.socket, streams: list[int]) -> dict[str, Any]:
+    """Returns an order. Its streams are added to those given, so that they can be closed whatever comes."""
+    length, fds, _, _ = socket.recv_fds(asker, _LENGTH_BYTES, len(launch.STREAMS))
+    streams += fds
+    length += _exactly(asker, _LENGTH_BYTES - len(length))
+    order: dict[str, Any] = json.loads(_exactly(asker, int.from_bytes(length, "big")))
+    return order
+
+
+def _exactly(asker: socket.socket, size: int) -> bytes:
+    """Returns so many bytes. Raises ConnectionError if fewer come."""
+    data = bytearray()
+    while len(data) < size:
+        if not (chunk := asker.recv(min(size - len(data), _CHUNK_BYTES))):
+            raise ConnectionError("the asker went away")
         data += chunk
-    return json.loads(data), streams
+    return bytes(data)
 
 
-def _become(order: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Runs an order's command in this process, which was forked for it."""
-    code = 1
+def _run(order: dict[str, Any], streams: list[int]) -> int:
+    """Runs an order's command as a Python of its own would. Returns the exit code."""
+    for fd, stream in zip(streams, launch.STREAMS, strict=True):
+        os.dup2(fd, stream)
+        os.close(fd)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in launch.IGNORED:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in order["ignored"] else usual)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        for stream_ in (sys.stdout, sys.stderr):
+            stream_.reconfigure(write_through=True)  # type: ignore[union-attr]
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [p for p in path if p and p not in sys.path]
+    module, *_ = sys.argv = order["command"]
+    set_command_line(shlex.join(["python", "-m", *sys.argv]).encode())
     try:
-        for fd, stream in zip(streams, launch.STREAMS, strict=True):
-            os.dup2(fd, stream)
-            os.close(fd)
-        os.chdir(order["folder"])
-        os.environ.clear()
-        os.environ.update(order["environment"])
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        sys.path += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in sys.path]
-        module, *_ = sys.argv = order["command"]
-        set_command_line(shlex.join(["python", "-m", *sys.argv]).encode())
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
     except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else int(e.code is not None)
-        if code and not isinstance(e.code, int):
-            sys.stderr.write(f"{e.code}\n")
+        if e.code is None or isinstance(e.code, int):
+            return e.code or 0
+        sys.stderr.write(f"{e.code}\n")
+        return 1
     except BaseException:
-        log.exception("a Python process of Spark ended")
+        traceback.print_exc()
+        return 1
     finally:
         for stream_ in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream_.flush()
-        os._exit(code)
+    return 0
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    preload()
+    Server(socket.socket(fileno=int(sys.argv[1]))).run()

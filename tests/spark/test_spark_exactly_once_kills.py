@@ -143,8 +143,13 @@ def some_process(driver: DriverProcess, kind: str) -> psutil.Process | None:
     for process in family(driver.pid):
         try:
             command = " ".join(process.cmdline())
-            if kind == "worker" and "pyspark.daemon pyspark.worker" in command and not process.children():
-                return process  # those with children are the ones that workers are forked from
+            if (
+                kind == "worker"
+                and "-m pyspark.daemon pyspark.worker" in command
+                and "launch.py" not in command
+            ):
+                if not process.children():
+                    return process  # those with children are the ones that workers are forked from
             if kind == "java" and "java" in process.name():
                 return process
         except psutil.Error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.broker import wait_until
 
+from klamm_spark import fork_server
 from klamm_spark.fork_server import ForkServer, is_left
 
 pytestmark = [
@@ -36,7 +39,6 @@ def server(processes: None) -> Iterator[ForkServer]:
 @pytest.fixture
 def modules(tmp_path: Path) -> Path:
     (tmp_path / "shown.py").write_text(SHOWN)
-    (tmp_path / "fails.py").write_text("raise SystemExit('on purpose')")
     (tmp_path / "waits.py").write_text(
         "import signal, sys, time\n"
         "def end(*_):\n    print('told', flush=True)\n    sys.exit(0)\n"
@@ -55,6 +57,21 @@ def run(server: ForkServer, modules: Path, *command: str, **more: str) -> subpro
     return subprocess.run(
         [python, *command], check=False, env=given, cwd=modules, capture_output=True, text=True, timeout=60
     )
+
+
+def children(server: ForkServer) -> str:
+    return Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+
+
+def ask(server: ForkServer, order: dict[str, object], *, confirm: bool) -> None:
+    data = json.dumps(order).encode()
+    with socket.socket(socket.AF_UNIX) as asker, Path(os.devnull).open("r+") as null:
+        asker.connect(server.environment["KLAMM_SPARK_FORK_SERVER"])
+        socket.send_fds(asker, [len(data).to_bytes(8, "big") + data], [null.fileno()] * 3)
+        assert int(asker.recv(32)) > 0
+        if confirm:
+            asker.sendall(b"go")
+            assert asker.recv(32) == b"0"
 
 
 def test_a_module_runs_in_a_fork_with_its_arguments_environment_and_folder(
@@ -82,8 +99,72 @@ def test_what_the_fork_server_does_not_take_is_an_ordinary_python(
     assert done.stdout == f"['a', 'b'] None {modules} {os.getpid()} False\n"
 
 
-def test_the_text_of_a_module_that_fails_reaches_the_error_stream(server: ForkServer, modules: Path) -> None:
-    assert run(server, modules, "-m", "fails").stderr == "on purpose\n"
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("raise SystemExit('on purpose')", 1, "on purpose"),
+        ("raise SystemExit(3)", 3, ""),
+        ("raise SystemExit", 0, ""),
+        ("1 / 0", 1, "division by zero"),
+        ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+        ("import os; os.kill(os.getpid(), 11)", -signal.SIGSEGV, ""),
+    ],
+)
+def test_the_end_of_a_fork_is_that_of_the_program_that_was_started(
+    server: ForkServer, modules: Path, end: str, code: int, said: str
+) -> None:
+    (modules / "ends.py").write_text(end)
+    done = run(server, modules, "-m", "ends")
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_forks_have_random_numbers_of_their_own(server: ForkServer, modules: Path) -> None:
+    """Also those that a fork forks: Spark's daemon forks its workers."""
+    (modules / "draws.py").write_text(
+        "import os, random, numpy\n"
+        "if os.fork():\n    os.wait()\n"
+        "print(numpy.random.randint(1 << 30), random.random(), flush=True)\n"
+    )
+    drawn = (run(server, modules, "-m", "draws").stdout + run(server, modules, "-m", "draws").stdout).split()
+    assert len(set(drawn)) == len(drawn) == 8
+
+
+def test_output_is_written_at_once_where_java_asks_for_it(server: ForkServer, modules: Path) -> None:
+    (modules / "says.py").write_text("import os\nprint('kept', end='')\nos._exit(0)\n")
+    assert run(server, modules, "-m", "says", PYTHONUNBUFFERED="YES").stdout == "kept"
+
+
+def test_an_asker_that_gave_up_gets_no_second_process(
+    server: ForkServer, modules: Path, tmp_path: Path
+) -> None:
+    """Its order may come to the fork server when it has begun an ordinary Python with the same streams."""
+    done = tmp_path / "done"
+    (modules / "works.py").write_text(f"import pathlib\npathlib.Path({str(done)!r}).touch()\n")
+    order = {
+        "command": ["works"],
+        "environment": environment(server, modules),
+        "folder": str(tmp_path),
+        "ignored": [],
+    }
+    ask(server, order, confirm=True)
+    wait_until(done.exists, "the process")
+    done.unlink()
+    ask(server, order, confirm=False)
+    wait_until(lambda: not children(server), "the end of its processes")
+    assert not done.exists()
+
+
+def test_an_order_that_breaks_off_leaves_nothing_behind(server: ForkServer, modules: Path) -> None:
+    descriptors = Path(f"/proc/{server.pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    for sent in (b"", b"\0\0", (100).to_bytes(8, "big") + b"{", (2).to_bytes(8, "big") + b"{}", bytes(8)):
+        with socket.socket(socket.AF_UNIX) as asker, Path(os.devnull).open() as null:
+            asker.connect(server.environment["KLAMM_SPARK_FORK_SERVER"])
+            if sent:
+                socket.send_fds(asker, [sent], [null.fileno()] * 3)
+    assert run(server, modules, "-m", "shown").returncode == 0
+    wait_until(lambda: len(list(descriptors.iterdir())) == before, "descriptors as before")
 
 
 def test_sigterm_is_passed_on_and_the_fork_ends(server: ForkServer, modules: Path) -> None:
@@ -100,8 +181,35 @@ def test_sigterm_is_passed_on_and_the_fork_ends(server: ForkServer, modules: Pat
 
 def test_nothing_stays_of_a_fork_that_has_ended(server: ForkServer, modules: Path) -> None:
     run(server, modules, "-m", "shown")
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-    wait_until(lambda: not children.read_text(), "the end of its processes")
+    wait_until(lambda: not children(server), "the end of its processes")
+
+
+def test_a_fork_outlives_the_fork_server_and_its_holder_waits_for_it(modules: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        server = ForkServer(Path(folder))
+        python = server.environment["PYSPARK_PYTHON"]
+        with subprocess.Popen(
+            [python, "-m", "waits"], env=environment(server, modules), stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            server.stop()
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "told\n"
+            assert process.wait(timeout=30) == 0
+
+
+def test_a_fork_server_that_stands_still_is_ended_all_the_same(
+    modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "_ENDS_S", 0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        server = ForkServer(Path(folder))
+        os.kill(server.pid, signal.SIGSTOP)
+        server.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(server.pid, 0)
 
 
 def test_a_folder_whose_programs_may_not_run_has_no_fork_server(

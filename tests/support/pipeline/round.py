@@ -208,7 +208,8 @@ class Round:
         workers = []
         for process in psutil.Process(self.pipeline.spark.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if "pyspark" in " ".join(process.cmdline()):
+                command = " ".join(process.cmdline())
+                if "pyspark" in command and "launch.py" not in command:  # Java holds processes by the latter
                     workers.append(process)
         if workers:
             with contextlib.suppress(psutil.Error):
