@@ -143,13 +143,9 @@ def some_process(driver: DriverProcess, kind: str) -> psutil.Process | None:
     for process in family(driver.pid):
         try:
             command = " ".join(process.cmdline())
-            if (
-                kind == "worker"
-                and "-m pyspark.daemon pyspark.worker" in command
-                and "launch.py" not in command
-            ):
-                if not process.children():
-                    return process  # those with children are the ones that workers are forked from
+            forked = "-m pyspark.daemon pyspark.worker" in command and "launch.py" not in command
+            if kind == "worker" and forked and not process.children():
+                return process  # those with children are the ones that workers are forked from
             if kind == "java" and "java" in process.name():
                 return process
         except psutil.Error:
