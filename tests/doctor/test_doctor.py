@@ -244,6 +244,23 @@ def test_partitions_without_a_leader_fail() -> None:
         peers.described({"brokers": {}, "topics": [topic], "groups": []})
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (1, "1 broker, 1 topic with 1 partition, 1 group"),
+        (2, "2 brokers, 2 topics with 2 partitions, 2 groups"),
+    ],
+)
+def test_a_cluster_is_described_in_good_english(number: int, said: str) -> None:
+    topic = {"name": "orders", "partitions": 1, "without_leader": []}
+    assert (
+        peers.described(
+            {"brokers": {n: {} for n in range(number)}, "topics": [topic] * number, "groups": [{}] * number}
+        )
+        == said
+    )
+
+
 @pytest.mark.parametrize(("days", "state"), [(-1, State.FAILED), (5, State.WARNING), (90, State.OK)])
 def test_certificates(tmp_path: Path, days: int, state: State) -> None:
     from klamm.security.folder import LOCAL_HOSTS, SecurityFolder

@@ -46,7 +46,7 @@ def test_findings_and_an_archive_without_secrets(
     assert done.exit_code == 1  # no worker
     rows = {row["check"]: row for row in json.loads(done.stdout)}
     assert rows["broker"]["state"] == "ok"
-    assert "1 brokers" in rows["broker"]["said"]
+    assert "1 broker, " in rows["broker"]["said"]
     assert rows["connect"]["state"] == "failed"
     assert rows[f"disk {tmp_path}/data"]["state"] in ("ok", "warning", "failed")
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from klamm.cli.common import counted
 from klamm.doctor.finding import Finding, failed, ok, warning
 from klamm_base.errors import ConfigError, KlammError
 
@@ -117,4 +118,7 @@ def described(report: dict[str, Any]) -> str:
     if bad:
         raise KlammError(f"partitions without a leader: {', '.join(bad[:5])}")
     partitions = sum(t["partitions"] for t in report["topics"])
-    return f"{len(report['brokers'])} brokers, {len(report['topics'])} topics with {partitions} partitions, {len(report['groups'])} groups"
+    brokers, topics, groups = (
+        counted(len(report[f"{noun}s"]), noun) for noun in ("broker", "topic", "group")
+    )
+    return f"{brokers}, {topics} with {counted(partitions, 'partition')}, {groups}"
