@@ -8,6 +8,7 @@ import time
 
 import pytest
 from support.inprocess import connect, produce, serving
+from support.raw import produce_request, request_frame
 
 from klamm_broker.api import api_00_produce
 from klamm_broker.log import record_rules, validation
@@ -170,6 +171,26 @@ async def test_many_small_batches_are_looked_at_in_slices(world):
     assert took < TURN_S
     took, answers = await longest_turn(append(connection, "t", *([small] * 100)))
     assert [a.error_code for a in answers] == [E.NONE] * 100
+    assert took < TURN_S
+
+
+async def test_small_requests_that_come_together_are_handled_in_slices(world):
+    """Hundreds of them fit into a receive buffer."""
+    server, _ = world
+    create(server, "t", cleanup_policy="compact")
+    request = produce_request("t", many_records(KEYED, now_ms(), 8_000))
+    frames = b"".join(request_frame(request, 9, number) for number in range(100))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.listeners["PLAINTEXT"].port)
+
+    async def ask() -> list[int]:
+        writer.write(frames)
+        answers = [await reader.readexactly(int.from_bytes(await reader.readexactly(4))) for _ in range(100)]
+        return [int.from_bytes(answer[:4]) for answer in answers]
+
+    took, numbers = await longest_turn(ask())
+    writer.close()
+    assert numbers == list(range(100))
+    assert server.broker.partition("t", 0).log.log_end_offset == 800_000
     assert took < TURN_S
 
 

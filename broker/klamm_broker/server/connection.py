@@ -2,8 +2,9 @@
 
 Invariants: Answers leave in the order of their requests, also when a handler parks one. While the peer does not take
 its answers, nothing is read (back pressure). At most `MAX_PARKED` requests of `MAX_PARKED_BYTES` together wait at a
-time. A view of the receive buffer never outlives the call that made it. A bad request closes this connection with one
-log line and touches nothing else. Runs on the event loop's thread only.
+time. Requests that arrived together are handled in slices, in the lane of all large work. A view of the receive buffer never
+outlives the call that made it. A bad request closes this connection with one log line and touches nothing else. Runs on the
+event loop's thread only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_broker.server import outgoing
 from klamm_broker.server.delays import Delays
 from klamm_broker.server.outgoing import Cold, Piece, Reply, Send, Transport
+from klamm_broker.server.slices import LONG_SLICE_S, lane_of
 
 if TYPE_CHECKING:
     from klamm_broker.quota.meters import Quota
@@ -50,7 +52,7 @@ CORK_PIECES: Final = 64
 CORK_BYTES: Final = 64 * 1024
 """Answers to requests that arrived together leave together: this many, of at most this size."""
 
-_BY_REQUEST, _BY_QUOTA = 1, 2  # by what a connection is held (bits)
+_BY_REQUEST, _BY_QUOTA, _BY_SLICE = 1, 2, 4  # by what a connection is held (bits)
 
 _SIZE: Final = struct.Struct(">i")
 _KEY: Final = struct.Struct(">h")
@@ -221,8 +223,9 @@ class Connection:
             self.close("closed by the peer", level=logging.DEBUG)
 
     def _process(self) -> None:
-        """Handle the whole requests in the buffer, as long as the peer takes the answers."""
+        """Handle the whole requests in the buffer, as long as the peer takes the answers and the slice lasts."""
         cork: list[Piece] = []  # answers that leave in one call
+        end_of_slice = self.began + LONG_SLICE_S
         self._processing = True
         try:
             while (held := self._end - self._start) >= self._need and not self.closed and not self._blocked():
@@ -235,16 +238,17 @@ class Connection:
                 reply = self.dispatch(self, self._view, start + 4, end)
                 self._start = end
                 self._need = 4
-                if reply is None:
-                    self.began = perf_counter()
-                    continue
                 now = perf_counter()
-                self.metrics.latency.observe(now - self.began)
+                if reply is not None:
+                    self.metrics.latency.observe(now - self.began)
+                    if end == self._end and not self._parked:
+                        cork += reply
+                        break
+                    self._answer(reply, cork)
                 self.began = now
-                if end == self._end and not self._parked:
-                    cork += reply
-                    break
-                self._answer(reply, cork)
+                if now > end_of_slice and not self._held:
+                    self._held = _BY_SLICE
+                    lane_of(self.loop).next(partial(self.go_on, _BY_SLICE))
         except BadRequest as e:
             self._flush(cork)
             lines = self.server.refusals if getattr(self.dispatch, "is_login", False) else self.server.faults
@@ -341,7 +345,6 @@ class Connection:
 
     def go_on(self, held_by: int = _BY_REQUEST) -> None:
         self._held &= ~held_by
-        self.began = perf_counter()
         if not self.closed:
             self._resume()
 
@@ -412,7 +415,7 @@ class Connection:
     def _go_on(self) -> None:
         """Continue to send: the socket has room, or a cold range is in memory now."""
         pieces, self._out = self._out, []
-        self.last_active = self.began = perf_counter()
+        self.last_active = perf_counter()
         self._flush(pieces)
         if self.closed:
             return
@@ -443,6 +446,7 @@ class Connection:
     def _resume(self) -> None:
         """Handle requests that are already in the buffer, then read again."""
         if not self._blocked() and self._end - self._start >= self._need:
+            self.began = perf_counter()
             self._process()
         else:
             self._update_reading()
