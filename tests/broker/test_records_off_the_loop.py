@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 
@@ -10,7 +11,6 @@ import pytest
 from support.inprocess import connect, produce, serving
 from support.raw import produce_request, request_frame
 
-from klamm_broker.api import api_00_produce
 from klamm_broker.log import record_rules, validation
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.errors import InvalidRecordBatch
@@ -20,7 +20,6 @@ from klamm_broker.server import slices
 from klamm_kafka.wire.batch import HEADER, LENGTH_PREFIX_BYTES, Record, _set_crc, encode_batch, read_header
 from klamm_kafka.wire.compression import Compression, compress
 from klamm_kafka.wire.errors import ErrorCode as E
-from klamm_kafka.wire.hot import ProduceData
 from klamm_kafka.wire.messages.describe_producers import DescribeProducersRequest
 from klamm_kafka.wire.messages.describe_producers import TopicRequest as DescribeProducersTopic
 from klamm_kafka.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -221,23 +220,6 @@ async def test_requests_of_a_connection_keep_their_order(world, acks):
         assert file.endswith(bytes(expected[-100:]))
 
 
-async def test_a_pause_before_a_partition_copies_what_is_left_once(world):
-    server, _ = world
-    create(server, "t", partitions=3, cleanup_policy="compact")
-    batches = [encode_batch([Record(timestamp=now_ms(), key=b"k", value=b"v" * 100)]) for _ in range(3)]
-    received = bytearray(b"".join(batches))
-    size = len(batches[0])
-    views = [(index, memoryview(received)[index * size :][:size]) for index in range(3)]
-    data = ProduceData(None, -1, 60_000, [("t", views)])
-    steps = api_00_produce.appending(server.broker, data)
-    assert next(steps) is None  # the first one has been looked at
-    api_00_produce._keep(data)
-    assert [records is not None for _, records in views] == [False, True, True]
-    received[:] = bytes(len(received))  # there is another request now
-    ((_, results),), _ = finish(steps)
-    assert [result.error_code for result in results] == [E.NONE] * 3
-
-
 async def test_others_append_to_the_partition_meanwhile(world):
     server, connection = world
     create(server, "t", cleanup_policy="compact,delete")
@@ -274,6 +256,60 @@ async def test_few_hold_much_at_a_time(world, monkeypatch):
     assert most == [1, 1, 1, 1]
     for connection in connections:
         await connection.close()
+
+
+async def test_only_what_needs_a_thread_waits_for_a_turn(world):
+    server, connection = world
+    create(server, "t", cleanup_policy="compact")
+    turns = slices.turns_of(asyncio.get_running_loop())
+    for _ in range(slices.TURNS):
+        turns.take(lambda: None)
+    plain = packed(KEYED * 100_000, 100_000, Compression.NONE, now_ms())  # more than a slice
+    (answer,) = await asyncio.wait_for(append(connection, "t", plain), 20)
+    assert (answer.error_code, answer.base_offset) == (E.NONE, 0)
+    large = asyncio.ensure_future(append(connection, "t", one_record(Compression.ZSTD, now_ms())))
+    assert not (await asyncio.wait([large], timeout=0.2))[0]
+    turns.give_back()
+    (answer,) = await large
+    assert answer.base_offset == 100_000
+
+
+async def test_a_request_that_waits_is_read_where_it_was_received(world, monkeypatch):
+    """Later bytes of the receive buffer do not move it."""
+    server, _ = world
+    create(server, "t", partitions=2, cleanup_policy="compact")
+    read, real = [], record_rules.unpacked
+
+    def unpacked(data, *args, **more):
+        read.append(data)
+        return real(data, *args, **more)
+
+    monkeypatch.setattr(record_rules, "unpacked", unpacked)
+    turns = slices.turns_of(asyncio.get_running_loop())
+    for _ in range(slices.TURNS):
+        turns.take(lambda: None)
+    noise = os.urandom(120_000)
+    large = encode_batch(
+        [Record(timestamp=now_ms(), key=b"k", value=noise + bytes(200_000))], compression=Compression.ZSTD
+    )
+    frames = [request_frame(produce_request("t", bytes(large), partition=n), 9, n) for n in range(2)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.broker.listeners["PLAINTEXT"].port)
+    writer.write(frames[0] + frames[1][:100])
+    async with asyncio.timeout(60):
+        while not any(each.busy for each in server.connections):
+            await asyncio.sleep(0.01)
+    (waiting,) = (each for each in server.connections if each.busy)
+    buffer = waiting._buf
+    writer.write(frames[1][100:])
+    for _ in range(slices.TURNS):
+        turns.give_back()
+    for number in range(2):
+        answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        assert int.from_bytes(answer[:4]) == number
+        file = server.broker.partition("t", number).log._segments.active.path(".log").read_bytes()
+        assert file.endswith(bytes(large[-100_000:]))
+    writer.close()
+    assert read[0].obj is buffer
 
 
 async def test_a_topic_that_is_deleted_while_its_batch_is_unpacked(world):
@@ -350,7 +386,7 @@ async def test_a_timestamp_is_looked_up_among_very_many_records_and_batches(worl
 
 
 def test_a_refusal_for_one_of_several_batches_comes_from_a_step(tmp_path, monkeypatch):
-    """The first batch is looked at at once, those behind it in steps, on a copy."""
+    """The first batch is looked at at once, those behind it in steps."""
     log = PartitionLog.open(
         tmp_path, "t", 0, LogConfig(cleanup_policy=("compact",)), clean=True, leader_epoch=0, now_ms=0
     )
@@ -359,9 +395,8 @@ def test_a_refusal_for_one_of_several_batches_comes_from_a_step(tmp_path, monkey
     monkeypatch.setattr(validation.record_rules, "SMALL_BYTES", 1 << 20)
     steps = log.preparing(sent, now_ms=5)
     assert next(steps) is None
-    sent[:] = bytes(len(sent))
     prepared = finish(steps)
-    assert (prepared.stopped, prepared.data) == (True, good + good)
+    assert (prepared.stopped, prepared.data is sent) == (True, True)
     with pytest.raises(InvalidRecordBatch, match="without key"):
         finish(log.preparing(good + bad, now_ms=5))
     log.release()

@@ -79,25 +79,17 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     try:
         data = parse_produce(body, 0, version, most=LARGE_ELEMENTS)
     except ManyElements:
-        _produce_later(conn, bytearray(body), version, correlation_id)
+        _produce_later(conn, body, version, correlation_id)
         return None
     verification: Verification | None = None
     if data.transactional_id is not None:
         verification = Verification.of(conn.broker, data, version, access)
         if not verification.attempt():
-            kept = bytearray(body)
-            _append_verified(
-                conn,
-                verification,
-                lambda: parse_produce(memoryview(kept), 0, version),
-                version,
-                correlation_id,
-            )
+            _append_verified(conn, verification, data, version, correlation_id)
             return None
     steps = appending(conn.broker, data, verification, access=access)
     done, appended, job = heavy.one_slice(steps)
     if not done:
-        _keep(data)
         slot = conn.park()
         conn.hold()
         answer = _answering(conn, slot, version, correlation_id, data.acks)
@@ -109,14 +101,6 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     if appended.uncommitted and _parked_until_committed(conn, version, correlation_id, appended):
         return None
     return (encode_produce_response(correlation_id, version, appended.answer),)
-
-
-def _keep(data: ProduceData) -> None:
-    """Copy what the steps have not taken yet, as the receive buffer will have other requests. They find the copies."""
-    for _, partitions in data.topics:
-        for number, (index, records) in enumerate(partitions):
-            if records is not None:
-                partitions[number] = index, memoryview(bytearray(records))
 
 
 def _straight(
@@ -148,14 +132,14 @@ def _straight(
     return (encode_produced(correlation_id, name, index, base_offset=offset, log_start_offset=start),)
 
 
-def _produce_later(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
+def _produce_later(conn: Connection, body: memoryview, version: int, correlation_id: int) -> None:
     """Read a request of very many partitions when it is its turn among the large ones, then handle it as `produce` does."""
     slot = conn.park()
     conn.hold()
 
     def read() -> Steps[tuple[ProduceData, Verification | None]]:
         yield None
-        data = parse_produce(memoryview(body), 0, version)
+        data = parse_produce(body, 0, version)
         if data.transactional_id is None:
             return data, None
         yield None
@@ -164,15 +148,10 @@ def _produce_later(conn: Connection, body: bytearray, version: int, correlation_
     def handle(found: tuple[ProduceData, Verification | None]) -> None:
         data, verification = found
         if verification is not None and not verification.attempt():
-            _append_verified(conn, verification, lambda: data, version, correlation_id, held=slot)
+            _append_verified(conn, verification, data, version, correlation_id, held=slot)
         else:
             _append_held(
-                conn,
-                slot,
-                lambda: data,
-                version=version,
-                correlation_id=correlation_id,
-                verification=verification,
+                conn, slot, data, version=version, correlation_id=correlation_id, verification=verification
             )
 
     heavy.run(slot, f"PRODUCE version {version} ({len(body)} bytes)", read(), handle, to_the_end=True)
@@ -181,7 +160,7 @@ def _produce_later(conn: Connection, body: bytearray, version: int, correlation_
 def _append_verified(
     conn: Connection,
     verification: Verification,
-    get: Callable[[], ProduceData],
+    data: ProduceData,
     version: int,
     correlation_id: int,
     *,
@@ -197,7 +176,7 @@ def _append_verified(
 
     def verified() -> None:
         _append_held(
-            conn, slot, get, version=version, correlation_id=correlation_id, verification=verification
+            conn, slot, data, version=version, correlation_id=correlation_id, verification=verification
         )
 
     verification.when_done(verified)
@@ -206,7 +185,7 @@ def _append_verified(
 def _append_held(
     conn: Connection,
     slot: Slot,
-    get: Callable[[], ProduceData],
+    data: ProduceData,
     *,
     version: int,
     correlation_id: int,
@@ -215,7 +194,6 @@ def _append_held(
     """Finish a request that was held up, even if the connection is gone. One of very many partitions is done in slices."""
     what = f"PRODUCE version {version}"
     try:
-        data = get()
         answer = _answering(conn, slot, version, correlation_id, data.acks)
         steps = appending(conn.broker, data, verification, access=conn.access)
         if _is_large(data) and (verification is None or verification.allows_steps):
@@ -296,7 +274,7 @@ def appending(
             refusal = _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         refusal = refusal or refused or _refused_topic(topic, key, data.acks)
         results: list[ProduceResult] = []
-        for number, (index, _) in enumerate(partitions):
+        for index, records in partitions:
             left -= 1
             if not left:
                 left = step
@@ -304,8 +282,6 @@ def appending(
                     yield None
                 now_ms = broker.now_ms()
                 over = verification is not None and verification.is_over()
-            records = partitions[number][1]  # a copy, if there was a pause
-            partitions[number] = index, None
             if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
             elif verification is not None and (error := verification.error(topic.name, index)) is not None:

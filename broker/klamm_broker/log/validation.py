@@ -59,7 +59,8 @@ _CODECS: Final = {
 class Prepared(NamedTuple):
     """A record set that may be appended: checked by the rules of `config`, and in its codec.
 
-    `data` is the caller's buffer unless preparing has `stopped` in between; `received` is the size of what came. `looked_inside`: that took some time.
+    `data` is the caller's buffer unless it got another codec; `received` is the size of what came. `stopped`: others were served in between.
+    `looked_inside`: that took some time.
     """
 
     data: Buffer
@@ -75,8 +76,7 @@ def preparing(
 ) -> Steps[Prepared]:
     """Checks a record set, and gives it the topic's codec. Raises a LogError if not all of it may be appended.
 
-    Cheap work has no steps. Before the first one the data is copied, as the caller's buffer may change then. Jobs unpack or pack
-    much: codecs release the interpreter.
+    Cheap work has no steps. The buffer must stay as it is until the last one. Jobs unpack or pack much: codecs release the interpreter.
     """
     data, stopped, looked_inside = received, False, False
     batches: list[Batch] = []
@@ -96,8 +96,7 @@ def preparing(
         if rules is not None:
             done, body = (False, None) if looked_inside else record_rules.check(data, position, header, rules)
             if not done:
-                if not stopped:
-                    data, stopped = bytearray(data), True
+                stopped = True
                 yield None
                 yield from record_rules.checking(data, position, header, rules, body)
             looked_inside = True
@@ -108,8 +107,7 @@ def preparing(
     if needs_recompression(batches, config):
         looked_inside = True
         if _is_much(batches, config, end):
-            if not stopped:
-                data, stopped = bytearray(data), True
+            stopped = True
             data, batches = yield from _recompressing(data, batches, config, where)
         else:
             data, batches = recompress(data, batches, config, where)

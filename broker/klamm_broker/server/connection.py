@@ -2,9 +2,9 @@
 
 Invariants: Answers leave in the order of their requests, also when a handler parks one. While the peer does not take
 its answers, nothing is read (back pressure). At most `MAX_PARKED` requests of `MAX_PARKED_BYTES` together wait at a
-time. Requests that arrived together are handled in slices, in the lane of all large work. A view of the receive buffer never
-outlives the call that made it. A bad request closes this connection with one log line and touches nothing else. Runs on the
-event loop's thread only.
+time. Requests that arrived together are handled in slices, in the lane of all large work. A view of the receive buffer outlives the
+call that made it only while its request holds the connection: nothing is read or moved then. A bad request closes this
+connection with one log line and touches nothing else. Runs on the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -276,10 +276,7 @@ class Connection:
                 self._update_reading()
 
     def _next_need(self, start: int, held: int) -> int:
-        """Returns the bytes that the next step needs: the whole frame, or the start of a large one, which is checked first.
-
-        The frame's size field must be in the buffer.
-        """
+        """Returns the bytes that the next step needs: the frame, whose size is in the buffer, or the start of a large one, to be checked."""
         (size,) = _SIZE.unpack_from(self._buf, start)
         if size <= 0:
             raise BadRequest(f"request size {size} is not positive")
@@ -298,6 +295,8 @@ class Connection:
 
     def _make_room(self) -> None:
         """Make room for the rest of the frame: move it to the front of the buffer, or take a larger buffer."""
+        if self._held & _BY_REQUEST:
+            return  # it still reads its bytes
         held = self._end - self._start
         need = self._need
         self._peak = max(self._peak, need)
@@ -340,7 +339,7 @@ class Connection:
         return slot
 
     def hold(self) -> None:
-        """Handle and read no further request before `go_on`: later requests must not overtake this one."""
+        """Handle and read no further request before `go_on`: later requests must not overtake this one. Its bytes stay as they are."""
         self._held |= _BY_REQUEST
 
     def go_on(self, held_by: int = _BY_REQUEST) -> None:
@@ -360,8 +359,7 @@ class Connection:
             return
         if self._parked and self._parked[0] is slot and not self._out and not self._processing:
             self._parked_bytes -= self._parked.popleft().size
-            pieces: list[Piece] = [*reply, *self._ready()]
-            self._flush(pieces)
+            self._flush([*reply, *self._ready()])
         else:
             slot.reply = reply
             if not self._processing:
@@ -448,8 +446,10 @@ class Connection:
         if not self._blocked() and self._end - self._start >= self._need:
             self.began = perf_counter()
             self._process()
-        else:
-            self._update_reading()
+            return
+        if self._start != self._end:
+            self._make_room()
+        self._update_reading()
 
     def _update_reading(self) -> None:
         want = not self._blocked()

@@ -10,8 +10,9 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from klamm_broker.log.steps import Job, Steps
@@ -133,11 +134,9 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
 
 
 def drive_in_turn(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> asyncio.Future[_R]:
-    """Run steps as `drive` does, when it is their turn among those that take much memory."""
+    """Run steps as `drive` does. Their first job waits for its turn among those that take much memory; they keep it to their end."""
     done: asyncio.Future[_R] = loop.create_future()
-    turns = turns_of(loop)
-    turns.take(lambda: _go_on_with(loop, steps, None, done, LONG_SLICE_S))
-    done.add_done_callback(lambda _: turns.give_back())
+    _go_on_with(loop, steps, None, done, LONG_SLICE_S, turns=turns_of(loop))
     return done
 
 
@@ -147,6 +146,8 @@ def _go_on_with(
     job: Job | None,
     done: asyncio.Future[_R],
     slice_s: float,
+    *,
+    turns: Turns | None = None,
 ) -> None:
     def go_on(error: Exception | None = None) -> None:
         try:
@@ -163,13 +164,25 @@ def _go_on_with(
     def job_done(future: asyncio.Future[Exception | None]) -> None:
         go_on(future.result())
 
+    def in_thread(job: Job) -> None:
+        loop.run_in_executor(None, _error_of, job).add_done_callback(job_done)
+
     def then_go_on(job: Job | None) -> None:
+        nonlocal turns
         if job is None:
             lane_of(loop).next(go_on)
+        elif turns is None:
+            in_thread(job)
         else:
-            loop.run_in_executor(None, _error_of, job).add_done_callback(job_done)
+            done.add_done_callback(partial(_give_back, turns))
+            turns.take(partial(in_thread, job))
+            turns = None  # it has one
 
     then_go_on(job)
+
+
+def _give_back(turns: Turns, _: asyncio.Future[Any]) -> None:
+    turns.give_back()
 
 
 def when_done(
