@@ -580,6 +580,22 @@ def test_max_timestamp_is_the_first_of_the_largest(make):
     assert log.max_timestamp_offset() == (9, 1, 0)
 
 
+def test_the_largest_timestamp_after_a_start_comes_from_one_entry_of_the_index(make, monkeypatch):
+    """Batches behind it may be a million: their timestamps need not rise."""
+    for segment_bytes in (10**6, 20_000):  # an active segment, and finished ones
+        log = make(segment_bytes=segment_bytes, index_interval_bytes=100)
+        for timestamp in (NOW, *range(NOW - 500, NOW)):
+            log.append(plain(timestamp=timestamp), now_ms=NOW)
+        log.close()
+    log = make(segment_bytes=20_000, index_interval_bytes=100)
+    read, real = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: read.append(size) or real(fd, size, at))
+    timestamps = [segment.largest_timestamp for segment in log.segments]
+    assert len(timestamps) > 2
+    assert (timestamps[0], timestamps[-1]) == (NOW, NOW - 1)
+    assert read == [12] * len(timestamps)
+
+
 def test_producers_expire_unless_their_transaction_is_open(make):
     log = make(producer_id_expiration_ms=100)
     log.append(idempotent(0, producer=1), now_ms=NOW)

@@ -208,6 +208,21 @@ def test_indexes_of_finished_segments_are_rebuilt_too(tmp_path, suffix, damage, 
     assert {p.name: p.read_bytes() for p in tmp_path.glob("*index")} == before
 
 
+def test_a_time_index_whose_end_was_lost_with_the_power_is_rebuilt(tmp_path):
+    """Later starts believe its last entry, without a look at the batches behind it."""
+    log = open_log(tmp_path, CONFIG, clean=True)
+    fill(log)
+    log.close()
+    largest = [segment.largest_timestamp for segment in log.segments]
+    path = min(p for p in tmp_path.glob("*.timeindex") if p.stat().st_size)
+    before = path.read_bytes()
+    path.write_bytes(before[:-12])
+    log = open_log(tmp_path, CONFIG, recovery_point=log.log_end_offset)
+    assert [segment.largest_timestamp for segment in log.segments] == largest
+    assert path.read_bytes() == before
+    log.release()
+
+
 def every_record(log: PartitionLog):
     offset = log.log_start_offset
     while piece := log.read(offset, 1, up_to=log.log_end_offset):

@@ -48,6 +48,16 @@ class IndexFile:
         INDEX_BYTES.add(self, len(data))
         return data
 
+    def _read_last(self) -> bytes:
+        """Returns the file's last entry, or nothing if it has none. Loads no other one."""
+        size = self.layout.size
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = os.fstat(fd).st_size // size * size
+            return os.pread(fd, size, end - size) if end else b""
+        finally:
+            os.close(fd)
+
     def let_go(self) -> None:
         """Forget the entries that the file has, as memory is short. Only called for a finished segment's index."""
         self._data = None

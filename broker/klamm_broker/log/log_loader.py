@@ -21,7 +21,7 @@ from klamm_base.files import make_private_folder
 from klamm_broker.log import files, leader_epoch, producer_snapshot, recovery
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.disk_failure import is_full
-from klamm_broker.log.errors import CorruptFile
+from klamm_broker.log.errors import CorruptFile, StorageError
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.leftovers import remove_leftovers
 from klamm_broker.log.producer_state import ProducerState
@@ -170,7 +170,7 @@ class LogLoader:
             self._segments.append(segment)
 
     def _check_indexes(self, segment: Segment, sizes: dict[str, int], *, active: bool) -> None:
-        """Rebuild missing or damaged indexes. Those of finished segments are judged by their size."""
+        """Rebuild missing or damaged indexes. Those of finished segments are judged by their size, and by their end after a crash."""
         try:
             for index in (segment.index, segment.time_index):
                 size = sizes.get(index.path.name)
@@ -181,10 +181,20 @@ class LogLoader:
             if active and (sizes[segment.index.path.name] or sizes[segment.time_index.path.name]):
                 segment.index.check_against(segment.size)
                 segment.time_index.check_sane()
+            if not self._clean and self._lacks_its_end(segment):
+                raise CorruptFile(f"{segment.time_index.path}: the largest timestamp is missing")
         except CorruptFile as e:
             log.warning("%s: rebuilding the indexes of segment %d", e, segment.base_offset)
             segment.index.release()
             rebuild_indexes(segment)
+
+    @staticmethod
+    def _lacks_its_end(segment: Segment) -> bool:
+        """Decides whether a power cut took the end of a time index, which is not forced to the disk when its segment is finished."""
+        try:
+            return segment.scan_max_timestamp()
+        except StorageError:  # of the records, for those who read them
+            return False
 
     def _check_txn_index(self, segment: Segment, sizes: dict[str, int]) -> None:
         """Rebuild a damaged index of aborted transactions: without it readers would get aborted records.

@@ -295,12 +295,19 @@ class Segment:
         return self.max_timestamp
 
     def load_max_timestamp(self) -> None:
-        """Load the largest timestamp from the last time index entry and the batches behind it."""
+        """Load the largest timestamp from the last time index entry: a finished, closed or recovered segment has it there."""
+        last = self.time_index.last or (NO_TIMESTAMP, self.base_offset)
+        self.max_timestamp, self.offset_of_max_timestamp = last
+
+    def scan_max_timestamp(self) -> bool:
+        """Load the largest timestamp from the last time index entry and the batches behind it. Returns True if it is in one of these."""
         timestamp, offset = self.time_index.last or (NO_TIMESTAMP, self.base_offset)
+        indexed = timestamp
         for _, _, _, last, batch_timestamp in self.heads(self.index.lookup(offset)):
             if batch_timestamp > timestamp:
                 timestamp, offset = batch_timestamp, last
         self.max_timestamp, self.offset_of_max_timestamp = timestamp, offset
+        return timestamp > indexed
 
     @property
     def modified_ms(self) -> int:
@@ -399,7 +406,7 @@ class Segment:
         self._bytes_since_index = 0
         self._hint = (self.base_offset, 0)
         self.first_timestamp = None
-        self.load_max_timestamp()
+        self.scan_max_timestamp()
 
     def rename_deleted(self) -> list[Path]:
         """Give the segment's files the suffix `.deleted`, which recovery removes. Returns the new paths."""

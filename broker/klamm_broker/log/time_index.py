@@ -34,7 +34,9 @@ class TimeIndex(IndexFile):
     @property
     def last(self) -> tuple[int, int] | None:
         """Returns (timestamp, offset) of the last entry."""
-        data = self._entries()
+        data = self._data
+        if data is None:
+            data = self._read_last()
         if len(data) < 12:
             return None
         timestamp, relative = self.layout.unpack_from(data, len(data) // 12 * 12 - 12)
