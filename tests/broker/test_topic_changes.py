@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.inprocess import produce
+from support.topic_requests import alteration, deletion, growth, topics
 
 from klamm_broker.api import api_19_create_topics
 from klamm_broker.log import checkpoints
@@ -23,13 +24,11 @@ from klamm_broker.server.slices import drive, in_slices, when_done
 from klamm_kafka.client import Connection
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -73,15 +72,6 @@ async def connect(server):
 def shortest_slices(monkeypatch):
     """Makes a slice one step, so that few things show what many would."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
-
-
-def topics(*named, partitions=1):
-    made = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in named]
-    return CreateTopicsRequest(topics=made)
-
-
-def deletion(*names):
-    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
 
 
 async def first_done(slow, quick):
@@ -166,24 +156,6 @@ async def test_a_topic_that_grows_is_not_deleted_meanwhile(server, connect, shor
     assert (await other.request(deletion("t"), 6)).responses[0].error_code == 0
 
 
-async def test_deletions_share_a_write(server, connect, monkeypatch):
-    names = [f"t{n}" for n in range(40)]
-    one = await connect()
-    await one.request(topics(*names), 7)
-    writes = []
-    write = TopicRegistry._write
-    monkeypatch.setattr(
-        TopicRegistry, "_write", lambda self, *args: (writes.append(1), write(self, *args))[1]
-    )
-    answer = await one.request(deletion(*names[:20], "nope"), 6)
-    codes = [r.error_code for r in answer.responses]
-    assert codes == [0] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert len(writes) == 1, "one request, one write"
-    answers = await asyncio.gather(*(one.request(deletion(name), 6) for name in names[20:]))
-    assert [a.responses[0].error_code for a in answers] == [0] * 20
-    assert len(writes) <= 4, "those that come together are written together"
-
-
 async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connect, monkeypatch):
     one = await connect()
     await one.request(topics("a", "b"), 7)
@@ -200,7 +172,7 @@ async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connec
 
 
 async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
-    """Creations and deletions are on the disk when they are answered; others are served while it takes its time."""
+    """Changes are on the disk when they are answered; others are served while it takes its time."""
     one, other = await connect(), await connect()
     loop_thread, real, on_loop = threading.get_ident(), os.fsync, []
     slow = threading.Event()
@@ -215,6 +187,8 @@ async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
     monkeypatch.setattr(os, "fsync", fsync)
     for request, version in (
         (topics("a", "b"), 7),
+        (alteration("retention.ms", "5", "a", "b"), 1),
+        (growth(2, "a", "b"), 3),
         (deletion("a", "b"), 6),
         (topics("a"), 7),
         (deletion("a"), 6),
@@ -226,7 +200,8 @@ async def test_the_loop_never_waits_for_the_disk(server, connect, monkeypatch):
         assert not changing.done()
         slow.set()
         answer = await changing
-        results = answer.responses if version == 6 else answer.topics
+        results = {7: "topics", 3: "results"}.get(version, "responses")
+        results = getattr(answer, results)
         assert {r.error_code for r in results} == {0}
     assert not on_loop
 
@@ -309,7 +284,7 @@ def test_changes_that_overlap_leave_the_file_right_whoever_writes_first(tmp_path
     assert sorted(registry.topics) == ["b"]
     coming = registry.putting(topic("c"))
     next(coming)
-    registry.change(registry.topics["b"], {"retention.ms": "2"})  # writes what is coming along
+    finish(registry.changing({"b": {"retention.ms": "2"}}))  # writes what is coming along
     with pytest.raises(StopIteration):
         coming.throw(OSError(28, "No space left on device"))
     assert sorted(registry.topics) == ["b", "c"]

@@ -2,7 +2,8 @@
 
 Behaviour: replaces all configurations of a topic, broker, group or client metrics subscription; a key that is not named
 goes back to its default. Clients older than 2.3 use it (newer ones change single keys with IncrementalAlterConfigs).
-A resource is changed as a whole or not at all; the change is on the disk when it is answered. `validate_only` checks.
+A resource is changed as a whole or not at all; the change is on the disk when it is answered (`config_changes.py`).
+`validate_only` checks.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
 def alter_configs(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
-    return broker.topic_changes.run(_alteration(broker, ctx, request))
+    return broker.topic_changes.alter(_alteration(broker, ctx, request))
 
 
 def _alteration(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> Steps[AlterConfigsResponse]:
     results = yield from config_changes.each_resource(
-        request.resources, lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only)
+        broker,
+        request.resources,
+        lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only),
     )
     return AlterConfigsResponse(
         responses=[
@@ -54,7 +57,7 @@ def _alteration(
 
 def _alter(
     broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> Steps[None]:
+) -> Steps[config_changes.TopicChange | None]:
     kind, name = resource.resource_type, resource.resource_name
     config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     config_changes.check_plain(
@@ -63,6 +66,11 @@ def _alter(
     )
     target = config_changes.resource(broker, kind, name)
     configs = {config.name: config.value or "" for config in resource.configs}
-    yield from config_changes.altering(target, lambda: configs, validate_only=validate_only)
-    if not validate_only:
-        config_changes.report(ctx, kind, name, configs)
+    return (
+        yield from config_changes.altering(
+            target,
+            lambda: configs,
+            lambda: config_changes.report(ctx, kind, name, configs),
+            validate_only=validate_only,
+        )
+    )

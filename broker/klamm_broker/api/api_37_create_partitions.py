@@ -1,7 +1,7 @@
 """CreatePartitions, key 37: versions 0 to 3.
 
 Behaviour: grows a topic to a number of partitions; a number that is not above the present one is INVALID_PARTITIONS.
-Many are added in slices, so that nobody else waits for them.
+Many are added in slices, so that nobody else waits for them. All topics of a request are written together.
 Not supported: assignments to other brokers (INVALID_REPLICA_ASSIGNMENT).
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from klamm_base.errors import KlammError
 from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
@@ -53,33 +53,58 @@ def _grow_all(
     broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> Steps[list[CreatePartitionsTopicResult]]:
     named = Counter(topic.name for topic in request.topics)
-    results = []
+    outcomes: dict[str, tuple[ErrorCode, str]] = {}
+    good: list[CreatePartitionsTopic] = []
     for asked in {topic.name: topic for topic in request.topics}.values():
         if named[asked.name] > 1:
-            code, why = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
-        elif not ctx.may(AclOperation.ALTER, ResourceType.TOPIC, asked.name):
-            code, why = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""
+            outcome = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         else:
-            code, why = _why_not(broker, asked)
-            if code == ErrorCode.NONE:
-                more = asked.count - len(broker.topics.by_name[asked.name].partitions)
-                if not ctx.may_mutate(more, strict_since=3):
-                    code, why = ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA
-        if code == ErrorCode.NONE and not request.validate_only:
-            try:
-                yield from broker.topic_changes.adding_partitions(
-                    broker.topics.by_name[asked.name], asked.count
-                )
-            except (KlammError, OSError) as e:
-                log.error("topic %s could not get %d partitions: %s", asked.name, asked.count, e)  # noqa: TRY400
-                code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
-            else:
-                audit.changed(ctx, "topics", grown=asked.name, partitions=asked.count)
-        results.append(
-            CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=why or None)
-        )
+            outcome = _checked(broker, ctx, asked)
+        outcomes[asked.name] = outcome
+        if outcome[0] == ErrorCode.NONE:
+            good.append(asked)
         yield None
-    return results
+    if not request.validate_only:
+        outcomes |= yield from _growing(broker, ctx, good)
+    return [
+        CreatePartitionsTopicResult(name=name, error_code=code, error_message=why or None)
+        for name, (code, why) in outcomes.items()
+    ]
+
+
+def _growing(
+    broker: BrokerState, ctx: RequestContext, asked: Sequence[CreatePartitionsTopic]
+) -> Steps[dict[str, tuple[ErrorCode, str]]]:
+    """Grow topics that were found good. Returns the outcomes by name."""
+    # Others may have changed a topic since it was looked at; from here to the first step nobody can
+    outcomes = {topic.name: _why_not(broker, topic) for topic in asked}
+    wanted = {topic.name: topic.count for topic in asked if outcomes[topic.name][0] == ErrorCode.NONE}
+    if not wanted:
+        return outcomes
+    failed = yield from broker.topic_changes.growing(wanted)
+    for error in {id(error): error for error in failed.values()}.values():  # many topics may have the same
+        names = [name for name in failed if failed[name] is error]
+        some = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        log.error("topic %s could not get more partitions: %s", some, error)
+    for name, count in wanted.items():
+        if name in failed:
+            outcomes[name] = ErrorCode.KAFKA_STORAGE_ERROR, str(failed[name])
+        else:
+            audit.changed(ctx, "topics", grown=name, partitions=count)
+        yield None
+    return outcomes
+
+
+def _checked(broker: BrokerState, ctx: RequestContext, asked: CreatePartitionsTopic) -> tuple[ErrorCode, str]:
+    """Returns the refusal of one line of the request, or NONE."""
+    if not ctx.may(AclOperation.ALTER, ResourceType.TOPIC, asked.name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""
+    code, why = _why_not(broker, asked)
+    if code == ErrorCode.NONE:
+        more = asked.count - len(broker.topics.by_name[asked.name].partitions)
+        if not ctx.may_mutate(more, strict_since=3):
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA
+    return code, why
 
 
 def _why_not(broker: BrokerState, asked: CreatePartitionsTopic) -> tuple[ErrorCode, str]:

@@ -34,14 +34,16 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
-    return broker.topic_changes.run(_alteration(broker, ctx, request))
+    return broker.topic_changes.alter(_alteration(broker, ctx, request))
 
 
 def _alteration(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     results = yield from config_changes.each_resource(
-        request.resources, lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only)
+        broker,
+        request.resources,
+        lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only),
     )
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -58,7 +60,7 @@ def _alteration(
 
 def _alter(
     broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> Steps[None]:
+) -> Steps[config_changes.TopicChange | None]:
     kind, name = resource.resource_type, resource.resource_name
     config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     keys = [config.name for config in resource.configs]
@@ -72,10 +74,13 @@ def _alter(
             config_changes.alter_loggers(resource.configs)
             if not told_before:
                 config_changes.report(ctx, kind, name, keys)
-        return
+        return None
     target = config_changes.resource(broker, kind, name)
-    yield from config_changes.altering(
-        target, lambda: config_changes.incremental(target, resource.configs), validate_only=validate_only
+    return (
+        yield from config_changes.altering(
+            target,
+            lambda: config_changes.incremental(target, resource.configs),
+            lambda: config_changes.report(ctx, kind, name, keys),
+            validate_only=validate_only,
+        )
     )
-    if not validate_only:
-        config_changes.report(ctx, kind, name, keys)

@@ -2,7 +2,7 @@
 
 A `ConfigResource` has a resource's own configurations, checks new ones and stores them; `incremental` and
 `replacement` make new ones from a request. An error is a `ConfigRefused` with Kafka's code and, where Kafka has one,
-Kafka's sentence.
+Kafka's sentence. All topics of a request are written together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from klamm_base.configdef import ConfigDef, Type, parse_type, to_string
 from klamm_base.errors import ConfigError
@@ -32,6 +32,7 @@ from klamm_kafka.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from klamm_broker.log.steps import Steps
     from klamm_broker.server.state import BrokerState
+    from klamm_broker.server.topics import Topic
     from klamm_kafka.wire.messages.incremental_alter_configs import AlterableConfig
 
 log = logging.getLogger(__name__)
@@ -117,12 +118,12 @@ class TopicResource:
             why = why_invalid(name)
             if why is not None:
                 raise ConfigRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
-            raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            raise _unknown(name)
         self._broker = broker
-        self._topic = topic
+        self.topic = topic
 
     def own(self) -> Mapping[str, str]:
-        return self._topic.overrides
+        return self.topic.overrides
 
     def inherited(self, name: str) -> str | None:
         return self._broker.config.topic_defaults.get(name)
@@ -136,12 +137,15 @@ class TopicResource:
         if why is not None:
             raise ConfigRefused(INVALID_CONFIG, why)
 
+    def promotes(self, configs: Mapping[str, str]) -> bool:
+        """Tells whether these make an ordinary topic of a mirror topic."""
+        return configs.get(mirror_topic.STATE) != self.own().get(mirror_topic.STATE)
+
     def store(self, configs: Mapping[str, str]) -> None:
-        if configs.get(mirror_topic.STATE) == self.own().get(mirror_topic.STATE):
-            self._broker.logs.alter_configs(self._topic.name, configs)
-            return
+        """Promote a mirror topic, here and now: nothing may come into its logs meanwhile. Other changes are a `TopicChange`."""
+        assert self.promotes(configs)
         try:
-            mirror_topics.promote(self._broker, self._topic, configs)
+            mirror_topics.promote(self._broker, self.topic, configs)
         except LogError as e:
             raise ConfigRefused(e.code, str(e)) from None
 
@@ -302,10 +306,22 @@ def _spliced(target: ConfigResource, configs: Mapping[str, str], change: Alterab
     return to_string(items, Type.LIST) or ""
 
 
+class TopicChange(NamedTuple):
+    """New configurations of a topic, found good and not stored yet. `report` tells of them once they are."""
+
+    topic: Topic
+    configs: Mapping[str, str]
+    report: Callable[[], None]
+
+
 def altering(
-    target: ConfigResource, make: Callable[[], Mapping[str, str]], *, validate_only: bool
-) -> Steps[None]:
-    """Check a resource's new configurations and store them. Raises ConfigRefused, OSError.
+    target: ConfigResource,
+    make: Callable[[], Mapping[str, str]],
+    report: Callable[[], None],
+    *,
+    validate_only: bool,
+) -> Steps[TopicChange | None]:
+    """Check a resource's new configurations, and store them or return what is to be stored. Raises ConfigRefused, OSError.
 
     `make` is called again once files were read: another request may have changed the resource meanwhile.
     """
@@ -317,8 +333,18 @@ def altering(
             why = f"The configuration value cannot be added because it exceeds the maximum value size of {VALUE_MAX} bytes."
             raise ConfigRefused(INVALID_CONFIG, why)
     target.check(configs)
-    if not validate_only and configs != target.own():
+    if validate_only:
+        return None
+    if configs != target.own():
+        if isinstance(target, TopicResource) and not target.promotes(configs):
+            return TopicChange(target.topic, configs, report)
         target.store(configs)
+    report()
+    return None
+
+
+def _unknown(topic: str) -> ConfigRefused:
+    return ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 
 
 def check_loggers(broker: BrokerState, name: str, changes: Sequence[AlterableConfig]) -> None:
@@ -365,25 +391,55 @@ _Resource = TypeVar("_Resource", bound=_Named)
 
 
 def each_resource(
-    resources: Sequence[_Resource], change: Callable[[_Resource], Steps[None]]
+    broker: BrokerState,
+    resources: Sequence[_Resource],
+    change: Callable[[_Resource], Steps[TopicChange | None]],
 ) -> Steps[list[tuple[_Resource, ErrorCode, str | None]]]:
-    """Change one resource after the other; returns the outcomes. Each is at least a step, as it writes to the disk.
+    """Change one resource after the other, and then all topics at once; returns the outcomes. Each is at least a step.
 
     `change` raises ConfigRefused or OSError. A resource that is named twice is refused both times.
     """
     named = Counter((r.resource_type, r.resource_name) for r in resources)
-    results: list[tuple[_Resource, ErrorCode, str | None]] = []
+    outcomes: list[TopicChange | ConfigRefused | OSError | None] = []
     for resource in resources:
-        code, why = ErrorCode.NONE, ""
         try:
             if named[resource.resource_type, resource.resource_name] > 1:
                 raise ConfigRefused(INVALID_REQUEST, "Each resource must appear at most once.")
-            yield from change(resource)
+            outcomes.append((yield from change(resource)))
         except ConfigRefused as e:
-            code, why = e.code, str(e)
+            outcomes.append(e)
         except OSError as e:
             log.error("the configuration of %s could not be stored: %s", resource.resource_name, e)  # noqa: TRY400
-            code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
-        results.append((resource, code, why or None))
+            outcomes.append(e)
         yield None
+    errors = yield from _altering_topics(broker, [o for o in outcomes if isinstance(o, TopicChange)])
+    results: list[tuple[_Resource, ErrorCode, str | None]] = []
+    for resource, outcome in zip(resources, outcomes, strict=True):
+        error = errors.get(outcome.topic.name) if isinstance(outcome, TopicChange) else outcome
+        code = ErrorCode.NONE
+        if error is not None:
+            code = error.code if isinstance(error, ConfigRefused) else ErrorCode.KAFKA_STORAGE_ERROR
+        results.append((resource, code, None if error is None else str(error) or None))
     return results
+
+
+def _altering_topics(
+    broker: BrokerState, changes: Sequence[TopicChange]
+) -> Steps[dict[str, ConfigRefused | OSError]]:
+    """Store the changes of topics with one write, beside the event loop. Returns the errors by name."""
+    there = {c.topic.name: c for c in changes if broker.topics.by_name.get(c.topic.name) is c.topic}
+    errors: dict[str, ConfigRefused | OSError] = {
+        change.topic.name: _unknown(change.topic.name) for change in changes if change.topic.name not in there
+    }
+    if not there:
+        return errors
+    try:
+        yield from broker.logs.altering_configs({name: change.configs for name, change in there.items()})
+    except OSError as e:
+        some = next(iter(there)) if len(there) == 1 else f"{len(there)} topics"
+        log.error("the configuration of %s could not be stored: %s", some, e)  # noqa: TRY400
+        return errors | dict.fromkeys(there, e)
+    for change in there.values():
+        change.report()
+        yield None
+    return errors

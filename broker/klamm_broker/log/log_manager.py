@@ -114,35 +114,70 @@ class LogManager(OpenLogs):
 
     def add_partitions(self, name: str, partitions: int, *, now_ms: int) -> None:
         """Grow a topic to `partitions`. Raises KeyError, ValueError if it has as many already."""
-        finish(self.adding_partitions(name, partitions, now_ms=now_ms))
+        failed = finish(self.growing_topics({name: partitions}, now_ms=now_ms))
+        if name in failed:
+            raise failed[name]
 
-    def adding_partitions(self, name: str, partitions: int, *, now_ms: int) -> Steps[None]:
-        """Do `add_partitions` in steps of a partition each; the name is reserved until the last one."""
-        topic = self._registry.topics[name]
-        have = topic.partitions
-        if partitions <= have:
-            raise ValueError(f"topic {name} has {have} partitions; {partitions} is not more")
-        if name in self.busy:
-            raise KeyError(name)
+    def growing_topics(self, wanted: Mapping[str, int], *, now_ms: int) -> Steps[dict[str, Exception]]:
+        """Grow topics with one change of the registry, in steps of a partition each. Returns the errors by name.
+
+        The names are reserved from the first step to the last. Raises KeyError, ValueError before the first step.
+        """
+        topics = {name: self._registry.topics[name] for name in wanted}
+        have = {name: topic.partitions for name, topic in topics.items()}
+        for name, partitions in wanted.items():
+            if partitions <= have[name]:
+                raise ValueError(f"topic {name} has {have[name]} partitions; {partitions} is not more")
+            if name in self.busy:
+                raise KeyError(name)
+        failed: dict[str, Exception] = {}
         self._placement.count(self)
-        self.busy.add(name)
+        self.busy.update(wanted)
         try:
-            for partition in range(have, partitions):
-                self._make_directory(topic, partition)
-                yield None
-            yield from self._registry.growing(topic, partitions)
+            for name, topic in topics.items():
+                try:
+                    for partition in range(have[name], wanted[name]):
+                        self._make_directory(topic, partition)
+                        yield None
+                except (KlammError, OSError) as e:
+                    failed[name] = e
+            ready = {name: wanted[name] for name in topics if name not in failed}
             try:
-                config = self._config(topic.configs)
-                for partition in range(have, partitions):
-                    self._open(topic, partition, config, now_ms=now_ms)
-                    yield None
-                yield self._sync_directories
-            except (LogError, OSError):
-                self._close_partitions(topic, range(have, partitions))
-                self._registry.take_back(name, partitions=have)
-                raise
+                if ready:
+                    yield from self._registry.growing(ready)
+            except OSError as e:
+                return failed | dict.fromkeys(ready, e)
+            yield from self._opening(topics, have, ready, failed, now_ms)
+            for name in [name for name in ready if name in failed]:
+                self._close_partitions(topics[name], range(have[name], ready[name]))
+                self._registry.take_back(name, partitions=have[name])
         finally:
-            self.busy.discard(name)
+            self.busy.difference_update(wanted)
+        return failed
+
+    def _opening(
+        self,
+        topics: Mapping[str, Topic],
+        have: Mapping[str, int],
+        ready: Mapping[str, int],
+        failed: dict[str, Exception],
+        now_ms: int,
+    ) -> Steps[None]:
+        """Open the partitions that topics have got; errors come into `failed`."""
+        for name, partitions in ready.items():
+            try:
+                for partition in range(have[name], partitions):
+                    # Its configuration may change between two steps
+                    config = self._config(topics[name].configs)
+                    self._open(topics[name], partition, config, now_ms=now_ms)
+                    yield None
+            except (KlammError, OSError) as e:
+                failed[name] = e
+        try:
+            yield self._sync_directories
+        except OSError as e:
+            for name in ready:
+                failed.setdefault(name, e)
 
     def delete_topic(self, name: str, *, now_ms: int) -> None:
         """Delete a topic: at once for everybody, on disk after file.delete.delay.ms. Raises KeyError, OSError."""
@@ -187,12 +222,31 @@ class LogManager(OpenLogs):
             self._doom(partition_log, now_ms)
 
     def alter_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Replace a topic's own configuration. Raises KeyError, ConfigError."""
-        topic = self._registry.topics[name]
-        config = self._config(configs)
-        self._registry.change(topic, configs)
+        """Replace a topic's own configuration. Raises KeyError, ConfigError, OSError."""
+        self._config(configs)  # checks them
+        finish(self.altering_configs({name: configs}))
+
+    def altering_configs(self, configs: Mapping[str, Mapping[str, str]]) -> Steps[None]:
+        """Replace topics' own configurations with one change of the registry; the caller has checked them.
+
+        Raises KeyError before the first step, and OSError; nothing has changed then.
+        """
+        topics = [self._registry.topics[name] for name in configs]
+        yield from self._registry.changing(configs)
+        for topic in topics:
+            if self._registry.topics.get(topic.name) is topic:  # not deleted meanwhile
+                self._configure_logs(topic)
+            yield None
+
+    def _configure_logs(self, topic: Topic) -> None:
+        """Give a topic's logs the configuration that follows from its own and the defaults."""
+        try:
+            config = self._config(topic.configs)
+        except ConfigError as e:
+            log.warning("topic %s stays with the defaults that it has: %s", topic.name, e)
+            return
         for partition in range(topic.partitions):
-            partition_log = self.get(name, partition)
+            partition_log = self.get(topic.name, partition)
             if partition_log is not None:
                 partition_log.config = config
 
@@ -226,16 +280,8 @@ class LogManager(OpenLogs):
         LogConfig.from_topic({}, defaults)
         self.defaults = dict(defaults)
         self._expiration_ms = producer_id_expiration_ms
-        for name, topic in self._registry.topics.items():
-            try:
-                config = self._config(topic.configs)
-            except ConfigError as e:
-                log.warning("topic %s stays with the defaults that it has: %s", name, e)
-                continue
-            for partition in range(topic.partitions):
-                partition_log = self.get(name, partition)
-                if partition_log is not None:
-                    partition_log.config = config
+        for topic in self._registry.topics.values():
+            self._configure_logs(topic)
 
     # Moves between directories
 

@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +61,8 @@ class TopicRegistry:
         self.deleted: set[str] = set()  # ids whose directories may still be there
         self._coming: dict[str, Topic] = {}  # in the file, once it is written, and then in `topics`
         self._going: set[str] = set()  # in `topics` until the file is written without them
+        self._configs: dict[str, dict[str, str]] = {}  # by id: as `_coming`, for topics that there are
+        self._jobs = 0  # under way: they may write what is taken back meanwhile
         self._lock = threading.Lock()
         self._taken = self._written = 0  # turns: older content never replaces newer content
 
@@ -93,20 +94,25 @@ class TopicRegistry:
 
     def save(self) -> None:
         """Write the file here and now."""
-        self._write(*self._take())
+        turn, document = self._take()
+        self._write(turn, _encoded(document))
 
     def _saving(self) -> Steps[None]:
         """Do `save` as a job."""
-        turn, content = self._take()
+        turn, document = self._take()
+        self._jobs += 1
         try:
-            yield partial(self._write, turn, content)
+            yield lambda: self._write(turn, _encoded(document))
         except NotSynced:
             raise
         except OSError:
             if self._written < turn:  # otherwise a later turn has written it
                 raise
+        finally:
+            self._jobs -= 1
 
-    def _take(self) -> tuple[int, bytes]:
+    def _take(self) -> tuple[int, dict[str, Any]]:
+        """Returns the next turn and what the file is to have. Later changes do not reach into it."""
         topics = [t for t in self.topics.values() if t.name not in self._going]
         document = {
             "version": VERSION,
@@ -116,7 +122,7 @@ class TopicRegistry:
                 t.name: {
                     "id": t.id,
                     "partitions": t.partitions,
-                    "configs": t.configs,
+                    "configs": self._configs.get(t.id, t.configs),
                     "firstStart": t.first_start,
                 }
                 | ({"places": {str(p): place for p, place in t.places.items()}} if t.places else {})
@@ -124,7 +130,7 @@ class TopicRegistry:
             },
         }
         self._taken += 1
-        return self._taken, (json.dumps(document, indent=1) + "\n").encode()
+        return self._taken, document
 
     def _write(self, turn: int, content: bytes) -> None:
         """Replace the file, in any thread. Raises OSError."""
@@ -138,8 +144,8 @@ class TopicRegistry:
                 self._written = turn
 
     def _restore(self, error: OSError) -> None:
-        """Write what holds once more, if a change that is taken back can be read in the file."""
-        if not isinstance(error, NotSynced):
+        """Write what holds once more, if a change that is taken back can be read in the file, now or soon."""
+        if not isinstance(error, NotSynced) and not self._jobs:
             return
         try:
             self.save()
@@ -165,15 +171,27 @@ class TopicRegistry:
                 self._restore(refused)
         self.topics |= names
 
-    def change(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Give a topic another configuration."""
-        before, topic.configs = topic.configs, dict(configs)
+    def changing(self, configs: Mapping[str, Mapping[str, str]]) -> Steps[None]:
+        """Give topics another configuration, all or none. They have it once the file is written.
+
+        A topic's next change comes after the end of this one.
+        """
+        topics = {self.topics[name].id: self.topics[name] for name in configs}
+        changed = {topic.id: dict(configs[topic.name]) for topic in topics.values()}
+        self._configs |= changed
+        refused: OSError | None = None
         try:
-            self.save()
+            yield from self._saving()
         except OSError as e:
-            topic.configs = before
-            self._restore(e)
+            refused = e
             raise
+        finally:
+            for topic_id in changed:
+                del self._configs[topic_id]
+            if refused is not None:
+                self._restore(refused)
+        for topic_id, topic in topics.items():
+            topic.configs = changed[topic_id]
 
     def promote(self, topic: Topic, configs: Mapping[str, str], epoch: int) -> None:
         """Give a mirror topic the configuration of an ordinary one, and the leader epoch with which it becomes one.
@@ -189,15 +207,20 @@ class TopicRegistry:
             self._restore(e)
             raise
 
-    def growing(self, topic: Topic, partitions: int) -> Steps[None]:
-        """Give a topic more partitions."""
-        before, topic.partitions = topic.partitions, partitions
+    def growing(self, partitions: Mapping[str, int]) -> Steps[None]:
+        """Give topics more partitions, all or none."""
+        before = {name: self.topics[name].partitions for name in partitions}
+        self._set_partitions(partitions)
         try:
             yield from self._saving()
         except OSError as e:
-            topic.partitions = before
+            self._set_partitions(before)
             self._restore(e)
             raise
+
+    def _set_partitions(self, partitions: Mapping[str, int]) -> None:
+        for name, count in partitions.items():
+            self.topics[name].partitions = count
 
     def moving(self, topic: Topic, partition: int, place: str | None) -> Steps[None]:
         """Note the log directory (its id) whose copy of a partition counts if there are two; None: unknown."""
@@ -246,6 +269,10 @@ class TopicRegistry:
             del self.topics[topic.name]
             self.deleted.add(topic.id)
         return topics
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def _set_place(topic: Topic, partition: int, place: str | None) -> None:

@@ -1,7 +1,8 @@
 """Creates, grows and deletes topics: in slices, so that the event loop goes on, and deletions in batches.
 
-A change of the topic registry is an fsync. Deletions that come while one is going on, from any client, are done with
-one change of the registry, as group commit does for records. A `TopicListener` hears of each change, once logs and
+A change of the topic registry is an fsync, and writes all topics: a request makes one. Deletions that come while one
+is going on, from any client, are done with one change of the registry, as group commit does for records. Requests
+that change configurations take turns, so that each begins with what the last one has left. A `TopicListener` hears of each change, once logs and
 `Storage.topics` agree. Event loop's thread only.
 """
 
@@ -51,6 +52,7 @@ class TopicChanges:
         self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._altering: asyncio.Future[Any] | None = None  # the last request that changes configurations
         self._going: dict[str, asyncio.Future[None]] = {}
         """Topics that nobody sees any more, and whose names are not free yet."""
 
@@ -59,15 +61,24 @@ class TopicChanges:
 
         Steps that create topics begin when these names are free: who has seen the end of a topic may take its name.
         """
-        going = {self._going[name] for name in creates if name in self._going}
-        result = self._loop.create_task(self._after(going, steps)) if going else drive(self._loop, steps)
+        return self._run_after({self._going[name] for name in creates if name in self._going}, steps)
+
+    def alter(self, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
+        """Run steps that change configurations, once those of earlier requests have ended."""
+        before = set() if self._altering is None or self._altering.done() else {self._altering}
+        result = self._run_after(before, steps)
+        self._altering = result if isinstance(result, asyncio.Future) else None
+        return result
+
+    def _run_after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R | asyncio.Future[_R]:
+        result = self._loop.create_task(self._after(others, steps)) if others else drive(self._loop, steps)
         if isinstance(result, asyncio.Future):
             self._under_way.add(result)
             result.add_done_callback(self._under_way.discard)
         return result
 
-    async def _after(self, going: set[asyncio.Future[None]], steps: Steps[_R]) -> _R:
-        await asyncio.wait(going)
+    async def _after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R:
+        await asyncio.wait(others)
         result = drive(self._loop, steps)
         return await result if isinstance(result, asyncio.Future) else result
 
@@ -126,12 +137,16 @@ class TopicChanges:
 
     # ---- growth
 
-    def adding_partitions(self, topic: Topic, total: int) -> Steps[None]:
-        """Grow a topic to `total` partitions in steps; the new ones are served after the last step."""
+    def growing(self, wanted: Mapping[str, int]) -> Steps[Failed]:
+        """Grow topics to these numbers of partitions in steps; the new ones are served after the last step, all together."""
         storage = self._storage
-        yield from storage.logs.adding_partitions(topic.name, total, now_ms=storage.now_ms())
-        storage.serve_partitions(topic)
-        self._listener.on_partitions_added(topic)
+        failed = yield from storage.logs.growing_topics(wanted, now_ms=storage.now_ms())
+        for name in wanted:
+            if name not in failed:
+                topic = storage.topics.by_name[name]
+                storage.serve_partitions(topic)
+                self._listener.on_partitions_added(topic)
+        return failed
 
     # ---- deletion
 

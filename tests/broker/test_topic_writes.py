@@ -1,0 +1,260 @@
+"""A request for many topics changes the registry with one write, beside the event loop, and each topic has its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from support.inprocess import serving
+from support.topic_requests import alteration, deletion, growth, topics
+
+from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.steps import finish
+from klamm_broker.log.topic_registry import Topic, TopicRegistry
+from klamm_broker.server import slices
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.alter_configs import AlterConfigsRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+E = ErrorCode
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with serving(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.fixture
+async def connect(server):
+    opened = []
+
+    async def open_one():
+        opened.append(await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port))
+        return opened[-1]
+
+    yield open_one
+    for connection in opened:
+        await connection.close()
+
+
+@pytest.fixture
+def shortest_slices(monkeypatch):
+    """Makes a slice one step, so that few things show what many would."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+
+def stored(server):
+    """Returns the topics in the file."""
+    return TopicRegistry.load(server.broker.logs.directory / "klamm-topics.json").topics
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    """Counts the writes of the registry."""
+    writes, write = [], TopicRegistry._write
+    monkeypatch.setattr(
+        TopicRegistry, "_write", lambda self, *args: (writes.append(1), write(self, *args))[1]
+    )
+    return writes
+
+
+async def test_deletions_share_a_write(connect, writes):
+    names = [f"t{n}" for n in range(40)]
+    one = await connect()
+    await one.request(topics(*names), 7)
+    writes.clear()
+    answer = await one.request(deletion(*names[:20], "nope"), 6)
+    codes = [r.error_code for r in answer.responses]
+    assert codes == [0] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(writes) == 1, "one request, one write"
+    answers = await asyncio.gather(*(one.request(deletion(name), 6) for name in names[20:]))
+    assert [a.responses[0].error_code for a in answers] == [0] * 20
+    assert len(writes) <= 4, "those that come together are written together"
+
+
+@pytest.mark.parametrize("request_of", [AlterConfigsRequest, IncrementalAlterConfigsRequest])
+async def test_configurations_of_a_request_share_a_write(server, connect, writes, request_of):
+    names = [f"t{n}" for n in range(40)]
+    one = await connect()
+    await one.request(topics(*names), 7)
+    writes.clear()
+    request = alteration("retention.ms", "5", *names, "nope", "t7", "no name", kind=request_of)
+    request.resources[3].configs[0].value = "no number"
+    codes = [r.error_code for r in (await one.request(request, 1)).responses]
+    wanted = [E.NONE] * 40
+    wanted[3], wanted[7] = E.INVALID_CONFIG, E.INVALID_REQUEST
+    assert codes == [
+        *wanted,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.INVALID_REQUEST,
+        E.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert len(writes) == 1, "one request, one write"
+    for name in names:
+        changed = name not in {"t3", "t7"}
+        topic = server.broker.topics.by_name[name]
+        assert topic.overrides == ({"retention.ms": "5"} if changed else {})
+        assert (topic.config.retention_ms == 5) is changed
+    there = stored(server)
+    assert sum(topic.configs == {"retention.ms": "5"} for topic in there.values()) == 38
+    await one.request(request, 1)
+    assert len(writes) == 1, "nothing has changed"
+
+
+async def test_growths_of_a_request_share_a_write(server, connect, writes):
+    names = [f"t{n}" for n in range(20)]
+    one = await connect()
+    await one.request(topics(*names), 7)
+    writes.clear()
+    request = growth(3, *names, "nope")
+    request.topics[4].count = 1
+    codes = [r.error_code for r in (await one.request(request, 3)).results]
+    wanted = [E.NONE] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
+    wanted[4] = E.INVALID_PARTITIONS
+    assert codes == wanted
+    assert len(writes) == 1, "one request, one write"
+    there = stored(server)
+    for name in names:
+        count = 1 if name == "t4" else 3
+        assert len(server.broker.topics.by_name[name].partitions) == there[name].partitions == count
+
+
+async def test_of_growths_that_fail_only_those_are_taken_back(server, connect, monkeypatch, caplog):
+    one = await connect()
+    await one.request(topics("a", "b", "c"), 7)
+    make, opened = LogManager._make_directory, LogManager._open
+
+    def full(real, broken):
+        def refuse(self, topic, *args, **kwargs):
+            if topic.name == broken:
+                raise OSError(28, "No space left on device")
+            return real(self, topic, *args, **kwargs)
+
+        return refuse
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LogManager, "_make_directory", full(make, "a"))
+        patched.setattr(LogManager, "_open", full(opened, "b"))
+        results = (await one.request(growth(3, "a", "b", "c"), 3)).results
+    full_disk = E.KAFKA_STORAGE_ERROR, "[Errno 28] No space left on device"
+    assert [(r.error_code, r.error_message) for r in results] == [full_disk, full_disk, (E.NONE, None)]
+    assert caplog.text.count("could not get more partitions") == 2
+    there = stored(server)
+    assert {name: topic.partitions for name, topic in there.items()} == {"a": 1, "b": 1, "c": 3}
+    assert [r.error_code for r in (await one.request(growth(3, "a", "b"), 3)).results] == [E.NONE] * 2
+    assert [len(topic.partitions) for topic in server.broker.topics.by_name.values()] == [3] * 3
+
+
+@pytest.mark.parametrize("change", ["configurations", "partitions"])
+async def test_changes_that_cannot_be_written_have_not_happened(server, connect, monkeypatch, caplog, change):
+    one = await connect()
+    names = [f"t{n}" for n in range(5)]
+    await one.request(topics(*names), 7)
+    request = alteration("retention.ms", "5", *names) if change == "configurations" else growth(2, *names)
+
+    async def codes():
+        answer = await one.request(request)
+        return {r.error_code for r in (answer.responses if change == "configurations" else answer.results)}
+
+    def full(self, turn, content):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicRegistry, "_write", full)
+        assert await codes() == {E.KAFKA_STORAGE_ERROR}
+    assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1, "one line for one failure"
+    for topic in server.broker.topics.by_name.values():
+        assert (topic.overrides, len(topic.partitions)) == ({}, 1)
+        assert topic.config.retention_ms != 5
+    assert await codes() == {E.NONE}
+
+
+async def test_changes_of_a_topic_by_several_at_once_all_count(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    await one.request(topics("t", "u"), 7)
+    keys = {"retention.ms": "5", "segment.ms": "6", "max.message.bytes": "7", "file.delete.delay.ms": "8"}
+    answers = await asyncio.gather(
+        *(
+            client.request(alteration(key, value, "t", "u"), 1)
+            for client, (key, value) in zip([one, other] * 2, keys.items(), strict=True)
+        )
+    )
+    assert {r.error_code for answer in answers for r in answer.responses} == {E.NONE}
+    there = stored(server)
+    for name in ("t", "u"):
+        assert server.broker.topics.by_name[name].overrides == there[name].configs == keys
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Returns an event that lets writes of the registry go on, and the turns of those that have come."""
+    gate, write, turns = threading.Event(), TopicRegistry._write, []
+
+    def slow(self, turn, content):
+        turns.append(turn)
+        assert gate.wait(60)
+        write(self, turn, content)
+
+    def install():
+        monkeypatch.setattr(TopicRegistry, "_write", slow)
+        return gate, turns
+
+    return install
+
+
+async def test_a_topic_may_be_deleted_and_made_anew_while_its_configuration_is_written(server, connect, gate):
+    one, other = await connect(), await connect()
+    await one.request(topics("t", "u"), 7)
+    opened, turns = gate()
+    altering = asyncio.create_task(one.request(alteration("retention.ms", "5", "t", "u"), 1))
+    while not turns:
+        await asyncio.sleep(0.001)
+    topic = server.broker.topics.by_name["t"]
+    assert topic.overrides == {}, "what is not on the disk does not hold"
+    deleting = asyncio.create_task(other.request(deletion("t"), 6))
+    while len(turns) < 2:
+        await asyncio.sleep(0.001)
+    opened.set()
+    assert (await deleting).responses[0].error_code == E.NONE
+    assert (await other.request(topics("t"), 7)).topics[0].error_code == E.NONE
+    assert {r.error_code for r in (await altering).responses} == {E.NONE}
+    by_name = server.broker.topics.by_name
+    assert (by_name["t"].overrides, by_name["u"].overrides) == ({}, {"retention.ms": "5"})
+    there = stored(server)
+    assert (there["t"].configs, there["u"].configs) == ({}, {"retention.ms": "5"})
+
+
+def test_partitions_that_come_while_a_configuration_changes_have_the_new_one(tmp_path):
+    logs = LogManager(tmp_path, now_ms=1)
+    logs.create_topic("t", 1, now_ms=1)
+    growing = logs.growing_topics({"t": 4}, now_ms=1)
+    while logs.get("t", 1) is None:
+        job = next(growing)
+        if job is not None:
+            job()
+    logs.alter_configs("t", {"retention.ms": "5"})
+    assert logs.get("t", 2) is None
+    assert finish(growing) == {}
+    assert {logs.get("t", n).config.retention_ms for n in range(4)} == {5}
+    logs.close()
+
+
+def test_a_change_that_was_refused_does_not_come_with_one_that_is_under_way(tmp_path):
+    registry = TopicRegistry(tmp_path / "r")
+    finish(registry.putting(*(Topic(name=name, id=name * 22, partitions=1) for name in "ab")))
+    changes = [registry.changing({"a": {"retention.ms": "1"}}), registry.removing("a")]
+    for refused in changes:
+        growing = registry.growing({"b": registry.topics["b"].partitions + 1})
+        next(refused)
+        later = next(growing)
+        with pytest.raises(OSError, match="No space left"):
+            refused.throw(OSError(28, "No space left on device"))
+        later()
+        with pytest.raises(StopIteration):
+            next(growing)
+        stored = TopicRegistry.load(tmp_path / "r").topics
+        assert stored == registry.topics
+        assert stored["a"].configs == {}
