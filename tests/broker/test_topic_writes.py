@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 
 import pytest
@@ -190,7 +191,7 @@ async def test_changes_of_a_topic_by_several_at_once_all_count(server, connect, 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Returns an event that lets writes of the registry go on, and the turns of those that have come."""
+    """Yields what makes an event that lets writes of the registry go on, and the turns of those that have come."""
     gate, write, turns = threading.Event(), TopicRegistry._write, []
 
     def slow(self, turn, content):
@@ -202,7 +203,8 @@ def gate(monkeypatch):
         monkeypatch.setattr(TopicRegistry, "_write", slow)
         return gate, turns
 
-    return install
+    yield install
+    gate.set()
 
 
 async def test_a_topic_may_be_deleted_and_made_anew_while_its_configuration_is_written(server, connect, gate):
@@ -240,6 +242,30 @@ def test_partitions_that_come_while_a_configuration_changes_have_the_new_one(tmp
     assert finish(growing) == {}
     assert {logs.get("t", n).config.retention_ms for n in range(4)} == {5}
     logs.close()
+
+
+async def test_of_many_topics_only_the_one_that_grows_is_not_deleted(server, connect, gate, caplog):
+    one, other = await connect(), await connect()
+    names = [f"t{n}" for n in range(10)]
+    await one.request(topics(*names), 7)
+    opened, turns = gate()
+    growing = asyncio.create_task(one.request(growth(2, "t3"), 3))
+    while not turns:
+        await asyncio.sleep(0.001)
+    caplog.set_level("INFO")
+    deleting = asyncio.create_task(other.request(deletion(*names), 6))
+    while len(turns) < 2:
+        assert not deleting.done()
+        await asyncio.sleep(0.001)
+    opened.set()
+    answer = await deleting
+    codes = {result.name: result.error_code for result in answer.responses}
+    assert codes == dict.fromkeys(names, E.NONE) | {"t3": E.REASSIGNMENT_IN_PROGRESS}
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert (await growing).results[0].error_code == E.NONE
+    told = [json.loads(r.getMessage()) for r in caplog.records if r.name == "klamm.audit"]
+    assert [one["deleted"] for one in told if "deleted" in one] == [[n for n in names if n != "t3"]]
+    assert {name: len(t.partitions) for name, t in server.broker.topics.by_name.items()} == {"t3": 2}
 
 
 def test_a_change_that_was_refused_does_not_come_with_one_that_is_under_way(tmp_path):

@@ -2,18 +2,18 @@
 
 Behaviour: deletes topics by name, from version 6 also by id, with their records and committed offsets.
 `delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; deletions that come together are
-written together (`server/topic_changes.py`).
+written together (`server/topic_changes.py`). A topic that is getting partitions stays (REASSIGNMENT_IN_PROGRESS).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
+from klamm_broker.log.errors import LogError
 from klamm_broker.server import audit
 from klamm_broker.server.topics import Topic
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -28,8 +28,6 @@ from klamm_kafka.wire.messages.delete_topics import (
 
 if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
-
-log = logging.getLogger(__name__)
 
 _NO_ID = bytes(16)
 
@@ -64,10 +62,12 @@ def delete_topics(
         return DeleteTopicsResponse(responses=[item for item in found if not isinstance(item, Topic)])
     answer: asyncio.Future[DeleteTopicsResponse] = broker.loop.create_future()
 
-    def settle(done: asyncio.Future[list[OSError | None]]) -> None:
+    def settle(done: asyncio.Future[list[Exception | None]]) -> None:
         if not answer.cancelled():
-            audit.changed(ctx, "topics", deleted=[item.name for item in found if isinstance(item, Topic)])
             errors = dict(zip(going, done.result(), strict=True))
+            gone = [item.name for item in found if isinstance(item, Topic) and errors[item.id] is None]
+            if gone:
+                audit.changed(ctx, "topics", deleted=gone)
             answer.set_result(DeleteTopicsResponse(responses=[_answer(item, errors) for item in found]))
 
     asyncio.gather(*going.values()).add_done_callback(settle)
@@ -142,7 +142,7 @@ def _denied(ctx: RequestContext, asked: DeleteTopicState, topic: Topic | None) -
 
 
 def _answer(
-    found: Topic | DeletableTopicResult, errors: Mapping[bytes, OSError | None]
+    found: Topic | DeletableTopicResult, errors: Mapping[bytes, Exception | None]
 ) -> DeletableTopicResult:
     """Returns the outcome of one line of the request."""
     if not isinstance(found, Topic):
@@ -150,8 +150,8 @@ def _answer(
     result = DeletableTopicResult(name=found.name, topic_id=found.id, error_code=ErrorCode.NONE)
     error = errors[found.id]
     if error is not None:
-        log.error("topic %s could not be deleted: %s", found.name, error)
-        result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        result.error_code = error.code if isinstance(error, LogError) else ErrorCode.KAFKA_STORAGE_ERROR
+        result.error_message = str(error)
     return result
 
 

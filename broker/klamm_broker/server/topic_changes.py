@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from klamm_base.internal_topics import INTERNAL_TOPICS
-from klamm_broker.log.errors import LogError
+from klamm_broker.log.errors import LogError, TopicBusy
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.slices import drive, when_done
 
@@ -49,7 +49,7 @@ class TopicChanges:
         self._storage = storage
         self._loop = storage.loop
         self._listener = listener
-        self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
+        self._waiting: list[tuple[Topic, asyncio.Future[Exception | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
         self._altering: asyncio.Future[Any] | None = None  # the last request that changes configurations
@@ -150,9 +150,9 @@ class TopicChanges:
 
     # ---- deletion
 
-    def delete(self, topic: Topic) -> asyncio.Future[OSError | None]:
-        """Delete a topic, together with others; the future gives the error if it is still there."""
-        answer: asyncio.Future[OSError | None] = self._loop.create_future()
+    def delete(self, topic: Topic) -> asyncio.Future[Exception | None]:
+        """Delete a topic, together with others; the future gives the error if it is still there: TopicBusy, OSError."""
+        answer: asyncio.Future[Exception | None] = self._loop.create_future()
         self._waiting.append((topic, answer))
         if not self._deleting:
             self._deleting = True
@@ -164,27 +164,33 @@ class TopicChanges:
         topics = {topic.id: topic for topic, _ in waiting if topic.id in self._storage.topics.by_id}
         result = self.run(self._deletion(list(topics.values())))
 
-        def told(error: OSError | None) -> None:
-            _tell(waiting, error)
+        def told(errors: Mapping[bytes, Exception]) -> None:
+            _tell(waiting, errors)
             self._deleting = bool(self._waiting)
             if self._deleting:
                 self._loop.call_soon(self._delete_all)
 
         when_done(self._loop, result, told)
 
-    def _deletion(self, topics: list[Topic]) -> Steps[OSError | None]:
-        busy = [topic.name for topic in topics if topic.name in self._storage.logs.busy]
-        if busy:
-            return OSError(errno.EBUSY, f"partitions are being added to topic {busy[0]}; try again")
-        if topics:
+    def _deletion(self, topics: list[Topic]) -> Steps[dict[bytes, Exception]]:
+        """Delete topics, but those that are growing. Returns the errors by id."""
+        busy = self._storage.logs.busy
+        errors: dict[bytes, Exception] = {
+            topic.id: TopicBusy(f"Partitions are being added to topic {topic.name}.")
+            for topic in topics if topic.name in busy
+        }  # fmt: skip
+        free = [topic for topic in topics if topic.id not in errors]
+        if free:
             try:
-                yield from self.deleting(topics)
+                yield from self.deleting(free)
             except OSError as e:
-                return e
+                some = free[0].name if len(free) == 1 else f"{free[0].name} and {len(free) - 1} more"
+                log.error("topic %s could not be deleted: %s", some, e)  # noqa: TRY400
+                errors |= dict.fromkeys((topic.id for topic in free), e)
             except Exception as e:  # a defect of ours: tell those who wait, and go on with later deletions
                 log.exception("topics could not be deleted")
-                return OSError(errno.EIO, repr(e))
-        return None
+                errors |= dict.fromkeys((topic.id for topic in free), OSError(errno.EIO, repr(e)))
+        return errors
 
     def deleting(self, topics: Sequence[Topic]) -> Steps[None]:
         """Delete topics in steps: once the registry is written they are gone for everybody, or OSError is raised."""
@@ -220,7 +226,9 @@ class TopicChanges:
             log.info("deleted topic %s", topic.name)
 
 
-def _tell(waiting: list[tuple[Topic, asyncio.Future[OSError | None]]], error: OSError | None) -> None:
-    for _, answer in waiting:
+def _tell(
+    waiting: list[tuple[Topic, asyncio.Future[Exception | None]]], errors: Mapping[bytes, Exception]
+) -> None:
+    for topic, answer in waiting:
         if not answer.done():
-            answer.set_result(error)
+            answer.set_result(errors.get(topic.id))
