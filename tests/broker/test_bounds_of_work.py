@@ -16,7 +16,7 @@ from support.broker import wait_until
 from support.raw import RawClient, batch, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.api import api_03_metadata
+from klamm_broker.api import api_03_metadata, api_35_describe_log_dirs
 from klamm_broker.api.commits import committing
 from klamm_broker.coordinator.model import OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
@@ -25,6 +25,7 @@ from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_kafka.wire.errors import ErrorCode, MalformedMessage
+from klamm_kafka.wire.headers import frame_pieces, frame_response
 from klamm_kafka.wire.hot import (
     FetchResult,
     ManyElements,
@@ -48,6 +49,15 @@ from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from klamm_kafka.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from klamm_kafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm_kafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -158,6 +168,15 @@ def users():
     )
 
 
+def configs():
+    """The configuration of 3,000 groups, which need not exist: 13 MB with documentation."""
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{n}", configuration_keys=None)
+        for n in range(3_000)
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+
+
 def numbers():
     return [n % PARTITIONS for n in range(ASKED)]
 
@@ -206,6 +225,7 @@ CASES = {
             DeleteRecordsPartition(partition_index=n, offset=0) for n in range(ASKED)
         ])]), 1,
     ),
+    "describe configs": (configs(), 4),
     "join group": (
         JoinGroupRequest(group_id="j", session_timeout_ms=10_000, protocol_type="consumer", protocols=[
             JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(12_000)
@@ -314,6 +334,30 @@ def test_decoding_in_steps_is_decoding(name):
         all_of(type(request).decode_steps(body, version, 0, 5))
 
 
+@pytest.mark.parametrize("version", [1, 4])
+def test_an_answer_is_encoded_in_steps_while_it_is_made(version):
+    """Its results are made when it is their turn, and no piece of them is lost."""
+    made = []
+
+    class Results(list):
+        def __iter__(self):
+            for result in super().__iter__():
+                made.append(result)
+                yield result
+
+    config = DescribeConfigsResourceResult(name="a", value="b", synonyms=[DescribeConfigsSynonym(name="c")])
+    one = DescribeConfigsResult(resource_type=2, resource_name="t", configs=[config] * 10)
+    steps = DescribeConfigsResponse(results=Results([one] * 1000)).encode_steps(version)
+    next(steps)
+    assert 10 < len(made) < 20
+    pieces, count = all_of(steps)
+    assert count == 1000 * 21 // 256 - 1
+    whole = DescribeConfigsResponse(results=[one] * 1000)
+    assert b"".join(pieces) == whole.encode(version)
+    framed = b"".join(frame_pieces(7, 32, version, pieces))
+    assert framed == frame_response(7, 32, version, whole)
+
+
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_encoding_in_steps_is_encoding(version):
     results = [FetchResult(n, 0, n, n, 0, None, bytes(n % 3) or None) for n in range(2000)]
@@ -321,6 +365,54 @@ def test_encoding_in_steps_is_encoding(version):
     made, steps = all_of(fetch_response_steps(7, version, topics, session_id=5 if version > 6 else 0))
     assert made == encode_fetch_response(7, version, topics, session_id=5 if version > 6 else 0)
     assert steps == len(results) // 256
+
+
+@pytest.mark.parametrize("version", [1, 4])
+async def test_an_answer_that_is_encoded_in_steps_tells_the_delay(broker, version):
+    """Its cost is known when it is encoded, and the delay with it."""
+    port = broker.listeners["PLAINTEXT"].port
+    quota = AlterClientQuotasRequestEntryData(
+        entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None)],
+        ops=[OpData(key="request_percentage", value=0.001)],
+    )
+    await ask(port, request_frame(AlterClientQuotasRequest(entries=[quota]), 1))
+    request = configs()
+    request.resources = request.resources[:800]
+    request.include_documentation = version > 1
+    frame = request_frame(request, version)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    writer.write(frame)
+    answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+    writer.close()
+    told, end = DescribeConfigsResponse.decode(answer, version, 4 + (version > 3))
+    assert end == len(answer)
+    assert told.throttle_time_ms > 0
+    assert [result.resource_name for result in told.results] == [f"g{n}" for n in range(800)]
+
+
+async def test_log_dirs_do_not_hold_the_loop(broker, monkeypatch):
+    """They are told in steps; the answer is the one that is made at once."""
+    port = broker.listeners["PLAINTEXT"].port
+    new = [CreatableTopic(name=f"t{n}", num_partitions=3, replication_factor=1) for n in range(12)]
+    await ask(port, request_frame(CreateTopicsRequest(topics=new, timeout_ms=60_000), 6))
+
+    async def answer() -> list[tuple[str, int, int]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request_frame(DescribeLogDirsRequest(topics=None), 4))
+        frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        writer.close()
+        (told,) = DescribeLogDirsResponse.decode(frame, 4, 5)[0].results
+        return [(t.name, p.partition_index, p.partition_size) for t in told.topics for p in t.partitions]
+
+    at_once = await answer()
+    assert len(at_once) == 36
+    slices = []
+    work = heavy.one_slice
+    monkeypatch.setattr(heavy, "one_slice", lambda steps: slices.append(1) or work(steps))
+    monkeypatch.setattr(heavy, "LONG_SLICE_S", 0)
+    monkeypatch.setattr(api_35_describe_log_dirs, "STEP", 4)
+    assert await answer() == at_once
+    assert len(slices) > 5
 
 
 @pytest.mark.usefixtures("processes")

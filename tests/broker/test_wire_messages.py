@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.wire_strategies import all_messages, expressible, filled, structs, versions_of
 
+from klamm_broker.log.steps import finish
 from klamm_kafka.wire.errors import MalformedMessage, TruncatedMessage, UnencodableValue, UnsupportedVersion
 from klamm_kafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from klamm_kafka.wire.messages.consumer_group_records import (
@@ -63,6 +64,7 @@ def there_and_back(cls, value):
         decoded, end = cls.decode(b"front" + encoded + b"behind", version, 5)
         assert (decoded, end) == (message, len(encoded) + 5)
         assert decoded.encode(version) == encoded
+        assert b"".join(finish(decoded.encode_steps(version))) == encoded
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=by_name)

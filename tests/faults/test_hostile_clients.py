@@ -17,6 +17,8 @@ from support.raw import RawClient, batch, fetch_request, produce_request, reques
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.server.doors import ACCEPT_PAUSE_S
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm_kafka.wire.messages.metadata import MetadataRequest
@@ -185,6 +187,42 @@ def test_ten_thousand_requests_whose_answers_nobody_takes(broker):
         for _ in range(whole):
             assert client.receive(MetadataRequest, 12)[1].brokers
     watch.judge(grown_mb=30)
+
+
+def configs_of_groups():
+    """Asks for 3,000 groups, which need not exist: 50 KB whose answer has several megabytes."""
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{n}", configuration_keys=None)
+        for n in range(3000)
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+
+
+def topics_that_are_only_checked():
+    topics = [CreatableTopic(name=f"checked{n}", num_partitions=1, replication_factor=1) for n in range(3000)]
+    return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=True)
+
+
+@pytest.mark.parametrize("behind_a_poll", [False, True])
+@pytest.mark.parametrize(
+    ("request_", "version", "megabytes"),
+    [(configs_of_groups(), 4, 12), (topics_that_are_only_checked(), 7, 6)],
+    ids=["describe configs", "create topics"],
+)
+def test_large_answers_to_small_requests_that_nobody_takes(
+    broker, request_, version, megabytes, behind_a_poll
+):
+    """The same question many times at once: the broker has an answer or two in memory, not all of them."""
+    poll = request_frame(fetch_request(new_topic(broker), max_wait_ms=600_000), 11) if behind_a_poll else b""
+    frame = request_frame(request_, version)
+    with RawClient(broker.port) as client:
+        answer = client.send(request_, version) or client.receive_frame()
+        assert len(answer) > megabytes * MB / 2
+    with Watch(broker) as watch, RawClient(broker.port, receive_buffer=4096) as client:
+        pour(client.sock, poll + frame * 24, 3)
+        watch.look(50)
+        time.sleep(5)
+    watch.judge(grown_mb=6 * megabytes)
 
 
 def test_a_fetch_of_everything_as_often_as_it_can_be_named(broker, filled):

@@ -3,11 +3,12 @@
 Behaviour: tells the configurations of topics, of this broker, of all brokers (the broker without a name), of this
 broker's loggers, of groups and of client metrics subscriptions, with source, synonyms (on request), type and
 documentation (on request). Secrets come without value. A requested key that does not exist is left out, as in Kafka.
+Each resource is looked up when the answer to it is encoded: thousands of topics have a hundred thousand keys.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.config_changes import check_rights, rights
@@ -23,9 +24,9 @@ from klamm_broker.api.topic_configs import (
     group_entries,
     topic_entries,
 )
+from klamm_broker.log.steps import Steps
 from klamm_broker.server import cluster_config, loggers
 from klamm_broker.server.config_refused import ConfigRefused
-from klamm_broker.server.slices import in_slices, when_done
 from klamm_broker.server.topics import why_invalid
 from klamm_kafka.wire.acls import AclOperation
 from klamm_kafka.wire.api_keys import ApiKey
@@ -46,10 +47,24 @@ if TYPE_CHECKING:
 @handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), needs=rights(AclOperation.DESCRIBE_CONFIGS))
 def describe_configs(
     broker: BrokerState, ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse | asyncio.Future[DescribeConfigsResponse]:
-    distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    results = in_slices(broker.loop, distinct.values(), lambda resource: _one(broker, ctx, request, resource))
-    return when_done(broker.loop, results, lambda found: DescribeConfigsResponse(results=found))
+) -> Steps[DescribeConfigsResponse]:
+    yield None  # makes it a generator, whose answer is encoded in steps
+    return DescribeConfigsResponse(results=_Results(broker, ctx, request))  # type: ignore[arg-type]
+
+
+class _Results:
+    """The results of a request, made one after the other while they are encoded."""
+
+    def __init__(self, broker: BrokerState, ctx: RequestContext, request: DescribeConfigsRequest) -> None:
+        self._broker, self._ctx, self._request = broker, ctx, request
+        self._asked = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def __iter__(self) -> Iterator[DescribeConfigsResult]:
+        for resource in self._asked.values():
+            yield _one(self._broker, self._ctx, self._request, resource)
 
 
 def _one(

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import STEP, Need, RequestContext, handles
+from klamm_broker.log.steps import Steps
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -41,22 +42,27 @@ Found = dict[Path, dict[str, list[DescribeLogDirsPartition]]]
 )
 def describe_log_dirs(
     broker: BrokerState, ctx: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> Steps[DescribeLogDirsResponse]:
     if not ctx.may_cluster(AclOperation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
-        asked = ((topic.name, range(len(topic.partitions))) for topic in broker.topics)
+        asked = ((topic.name, range(len(topic.partitions))) for topic in list(broker.topics))
     else:
         asked = ((topic.topic, dict.fromkeys(topic.partitions)) for topic in request.topics)
     found: Found = {directory.path: {} for directory in broker.logs.directories}
+    number = 0
     for topic, indexes in asked:
         for index in indexes:
             _add(broker, topic, index, found)
-    results = [_describe(path, topics) for path, topics in found.items()]
+            number += 1
+            if not number % STEP:
+                yield None
+    unusable = list(broker.logs.unusable)  # a directory may have failed meanwhile
+    results = [_describe(path, topics) for path, topics in found.items() if path not in unusable]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
-        for path in broker.logs.unusable
+        for path in unusable
     ]
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=results)
 

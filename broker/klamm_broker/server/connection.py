@@ -47,7 +47,7 @@ GROWTH: Final = 4
 MAX_PARKED: Final = 256
 """Parked requests of one connection before reading stops. Clients usually pipeline five."""
 MAX_PARKED_BYTES: Final = 1024 * 1024
-"""Bytes of parked requests and of the answers behind them. A parked fetch takes ten times its size in memory."""
+"""Bytes of parked requests and of answers that wait for their turn. A parked fetch takes ten times its size in memory."""
 CORK_PIECES: Final = 64
 CORK_BYTES: Final = 64 * 1024
 """Answers to requests that arrived together leave together: this many, of at most this size."""
@@ -362,6 +362,8 @@ class Connection:
             self._flush([*reply, *self._ready()])
         else:
             slot.reply = reply
+            self._parked_bytes += (size := outgoing.bytes_in(reply))
+            slot.size += size
             if not self._processing:
                 self._flush(self._ready())
         if not self._processing and not self.closed:
@@ -369,8 +371,7 @@ class Connection:
 
     def _answer(self, reply: Reply, cork: list[Piece]) -> None:
         if self._parked:
-            size = sum(len(piece) for piece in reply if isinstance(piece, (bytes, memoryview)))
-            self._park(size).reply = reply
+            self._park(outgoing.bytes_in(reply)).reply = reply
             return
         cork += reply
         large = len(reply) > 1 or (isinstance(reply[0], bytes) and len(reply[0]) > CORK_BYTES)

@@ -1,7 +1,7 @@
 """Leads a frame to its handler: request header, version check, decoding, the answer's frame.
 
 Produce and Fetch register as `raw` handlers and read the receive buffer themselves. All other messages are decoded
-from a copy. A `BadRequest` says in one line what is wrong and closes the connection.
+from a copy. Answers that may be large are encoded in steps. A `BadRequest` says in one line what is wrong and closes the connection.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import asyncio
 import logging
 import struct
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.log.steps import Steps
 from klamm_broker.server import heavy, metering
 from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
-from klamm_kafka.wire.headers import RequestHeader, decode_request_header, frame_response
+from klamm_kafka.wire.headers import RequestHeader, decode_request_header, frame_pieces, frame_response
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+_I32: Final = struct.Struct(">i")
+_ALONE: Final = frozenset({ApiKey.CREATE_TOPICS})
+"""Requests that come later and have answers a hundred times their size: later requests of the connection wait for them."""
+
+
+class _Encoded(NamedTuple):
+    """An answer with its body in pieces."""
+
+    message: Any
+    pieces: list[bytes]
 
 
 def dispatch(
@@ -97,22 +108,31 @@ def _call_later(conn: Connection, api: Api, context: RequestContext, body: bytes
 
     def decoded(found: tuple[Any, int]) -> None:
         result = api.handler(conn.broker, context, found[0])
-        if isinstance(result, GeneratorType):
-            heavy.run(slot, what, result, lambda result: _handled(slot, api, context, result))
-        else:
-            _handled(slot, api, context, result)
+        heavy.run(slot, what, _encoding(context, result), lambda result: _handled(slot, api, context, result))
 
     what = f"{api.name} version {context.api_version} ({len(body)} bytes)"
     steps = api.request_type.decode_steps(body, context.api_version, 0, api.elements_max)
     heavy.run(slot, what, steps, decoded)
 
 
+def _encoding(context: RequestContext, result: Any) -> Steps[Any]:
+    """Does the steps of a handler, if its result are steps, and encodes the answer in steps. Returns what is no answer yet as it is."""
+    if type(result) is GeneratorType:
+        result = yield from result
+    if result is None or isinstance(result, asyncio.Future):
+        return result
+    return _Encoded(result, (yield from result.encode_steps(context.api_version)))
+
+
 def _handled(slot: Slot, api: Api, context: RequestContext, result: Any) -> None:
     """Answer a request for which the connection was held, and let its later requests go on."""
+    if isinstance(result, asyncio.Future):
+        _when_done(slot, api, context, result)
+        if api.key not in _ALONE:
+            slot.connection.go_on()
+        return
     try:
-        if isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: _settle(slot, api, context, done))
-        elif result is not None:
+        if result is not None:
             _answer(slot, api, context, result)
     finally:
         slot.connection.go_on()
@@ -123,7 +143,7 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
     if result is None:
         return None
     if type(result) is GeneratorType:
-        steps = result
+        steps = _encoding(context, result)
         done, result, job = heavy.one_slice(steps)
         if not done:  # a small request for very much: that goes on as a large one does
             slot = conn.park()
@@ -139,13 +159,16 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
                 heavy.beside(slot, what, steps, job, handled)
             return None
     if not isinstance(result, asyncio.Future):
-        count_error(conn, api, result)
-        if context.charge is not None:
-            context.charge.settle_message(result)
-        return frame(api, context, result)
+        return _settled(conn, api, context, result)
     slot = conn.park()
-    result.add_done_callback(lambda done: _settle(slot, api, context, done))
+    if api.key in _ALONE:
+        conn.hold()
+    _when_done(slot, api, context, result)
     return None
+
+
+def _when_done(slot: Slot, api: Api, context: RequestContext, result: asyncio.Future[Any]) -> None:
+    result.add_done_callback(lambda done: _settle(slot, api, context, done))
 
 
 def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[Any]) -> None:
@@ -156,15 +179,35 @@ def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[
     if error is not None:
         log.error("%s version %d failed", api.name, context.api_version, exc_info=error)
         slot.fail(f"{api.name} version {context.api_version} failed here: {error!r}")
-    elif not slot.closed:
+    elif slot.closed:
+        pass
+    elif api.key in _ALONE:
+        what = f"the answer to {api.name} version {context.api_version}"
+        steps = _encoding(context, done.result())
+        heavy.run(slot, what, steps, lambda result: _handled(slot, api, context, result))
+    else:
         _answer(slot, api, context, done.result())
 
 
-def _answer(slot: Slot, api: Api, context: RequestContext, message: Any) -> None:
-    count_error(slot.connection, api, message)
+def _answer(slot: Slot, api: Api, context: RequestContext, result: Any) -> None:
+    slot.resolve(_settled(slot.connection, api, context, result))
+
+
+def _settled(conn: Connection, api: Api, context: RequestContext, result: Any) -> Reply:
+    """Settle the account of a request. Returns the framed answer; `result` is the message, or has it encoded already."""
+    encoded = result if isinstance(result, _Encoded) else None
+    message = result if encoded is None else encoded.message
+    count_error(conn, api, message)
     if context.charge is not None:
         context.charge.settle_message(message)
-    slot.resolve(frame(api, context, message))
+    if encoded is None:
+        return frame(api, context, message)
+    pieces = encoded.pieces
+    throttle_ms = getattr(message, "throttle_time_ms", 0)
+    if throttle_ms and message.has_field("throttle_time_ms", context.api_version):
+        # It is the first field of all, and was not known yet.
+        pieces[0] = _I32.pack(throttle_ms) + pieces[0][4:]
+    return frame_pieces(context.correlation_id, api.key, context.api_version, pieces)
 
 
 def count_error(conn: Connection, api: Api, message: Any) -> None:

@@ -69,6 +69,11 @@ class Cold(list[Piece]):
     """The unsent pieces, when the first of them is a file range that is not in memory."""
 
 
+def bytes_in(reply: Reply) -> int:
+    """Returns how much memory an answer takes: its file ranges take none."""
+    return sum(len(piece) for piece in reply if isinstance(piece, (bytes, memoryview)))
+
+
 def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
     """Send until the socket is full or a range is cold; returns what is left (a `Cold` in the second case).
 

@@ -1,5 +1,7 @@
 """Writes the source of encoders. The generated function is `encode(m) -> list of bytes-like parts`.
 
+`stepwise` makes it a generator that stops after every `STEP` elements of arrays. It returns fewer and larger parts of the same.
+
 Locals of the generated code: `a` appends a part, `s` is a value, `k` a length. The code checks values that would
 otherwise be written wrongly without an error (short uuids, null, too long strings). All other bad values fail in
 `struct` or in a method that the value does not have, and the caller says which field it was.
@@ -8,7 +10,7 @@ otherwise be written wrongly without an error (short uuids, null, too long strin
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, Final
 
 from klamm_kafka.wire.codec_source import (
     ENCODE_ERRORS,
@@ -25,9 +27,12 @@ from klamm_kafka.wire.errors import UnsupportedVersion
 from klamm_kafka.wire.fields import MISSING, NO_TAGS, FieldSpec, StructType
 from klamm_kafka.wire.varint import UVARINT_SMALL, encode_uvarint
 
+STEP: Final = 256
+"""A power of two. So many elements take half a millisecond or less."""
 
-def write_encoder(cls: StructType, version: int, flexible: bool) -> Source:
-    return _EncoderWriter(cls, version, flexible).out
+
+def write_encoder(cls: StructType, version: int, flexible: bool, *, stepwise: bool = False) -> Source:
+    return _EncoderWriter(cls, version, flexible, stepwise=stepwise).out
 
 
 _ARRAYS = number_arrays("pack")
@@ -47,8 +52,9 @@ def pack_tags(known: list[tuple[int, bytes]], unknown: Any) -> bytes:
 
 
 class _EncoderWriter(CodecWriter):
-    def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
+    def __init__(self, cls: StructType, version: int, flexible: bool, *, stepwise: bool) -> None:
         super().__init__(version, flexible)
+        self.stepwise = stepwise
         self.append = "a"
         self.out.namespace |= {
             "BYTES": (bytearray, memoryview),
@@ -67,6 +73,9 @@ class _EncoderWriter(CodecWriter):
         self.out.depth = 1
         add("o = []")
         add("a = o.append")
+        if self.stepwise:
+            # Elements, and what is encoded: many small parts would take several times their bytes.
+            add("c, d = 0, []")
         add("try:")
         self.out.depth = 2
         self._struct(cls, "m", "")
@@ -74,7 +83,12 @@ class _EncoderWriter(CodecWriter):
         self.out.depth = 1
         add("except ERRORS as error:")
         add("    FAILED(error)")
-        add("return o")
+        if self.stepwise:
+            add("d.append(b''.join(o))")
+            add("return d")
+            add("yield")  # what has no arrays is a generator, too
+        else:
+            add("return o")
 
     def _struct(self, cls: StructType, var: str, prefix: str) -> None:
         plan = Plan(cls, self.version, self.flexible)
@@ -195,6 +209,12 @@ class _EncoderWriter(CodecWriter):
             add(f"{self.append}(s)")
         else:
             self._blob(spec.element(), path)
+        if self.stepwise:
+            add("c += 1")
+            add(f"if not c & {STEP - 1}:")
+            add("    d.append(b''.join(o))")
+            add("    o.clear()")
+            add("    yield")
         self.out.depth -= 1
 
     def _tags(self, plan: Plan, var: str, prefix: str) -> None:

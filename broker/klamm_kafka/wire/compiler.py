@@ -28,6 +28,7 @@ from klamm_kafka.wire.varint import Buffer
 
 Encoder = Callable[[Any], list[Any]]
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+StepwiseEncoder = Callable[[Any], Generator[None, None, list[bytes]]]
 StepwiseDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
 
 
@@ -57,6 +58,14 @@ def compile_encoder(cls: StructType, version: int, *, flexible: bool) -> Encoder
     out = write_encoder(cls, version, flexible)
     out.namespace["FAILED"] = lambda error: _encode_failed(out, cls.__name__, version, error)
     encoder: Encoder = out.compile(f"{cls.__name__} v{version} encode", "encode")
+    return encoder
+
+
+def compile_stepwise_encoder(cls: StructType, version: int, *, flexible: bool) -> StepwiseEncoder:
+    """Returns an encoder of a message in one version that stops again and again."""
+    out = write_encoder(cls, version, flexible, stepwise=True)
+    out.namespace["FAILED"] = lambda error: _encode_failed(out, cls.__name__, version, error)
+    encoder: StepwiseEncoder = out.compile(f"{cls.__name__} v{version} encode in steps", "encode")
     return encoder
 
 

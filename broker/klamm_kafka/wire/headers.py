@@ -9,6 +9,7 @@ versions yet.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm_kafka.wire.api_keys import ApiKey, message_types
@@ -122,6 +123,16 @@ def frame_request(header: RequestHeader, body: Any) -> bytes:
     head = encode_request_header(header)
     parts = body.encode_parts(header.api_version)
     return b"".join((_SIZE.pack(len(head) + sum(map(len, parts))), head, *parts))
+
+
+def frame_pieces(
+    correlation_id: int, api_key: int, api_version: int, pieces: Sequence[bytes]
+) -> Sequence[bytes]:
+    """Returns an encoded body with its length and header. They are copied into the first piece only."""
+    tags = b"\0" * response_header_version(api_key, api_version)
+    size = 4 + len(tags) + sum(map(len, pieces))
+    first = b"".join((_RESPONSE.pack(size, correlation_id), tags, pieces[0]))
+    return (first, *pieces[1:])
 
 
 def frame_response(correlation_id: int, api_key: int, api_version: int, body: Any) -> bytes:

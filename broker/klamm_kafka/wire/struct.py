@@ -21,7 +21,7 @@ from klamm_kafka.wire.fields import MISSING, NO_TAGS, VERSION_MAX, FieldSpec, St
 from klamm_kafka.wire.varint import Buffer
 
 if TYPE_CHECKING:
-    from klamm_kafka.wire.compiler import Decoder, Encoder, StepwiseDecoder
+    from klamm_kafka.wire.compiler import Decoder, Encoder, StepwiseDecoder, StepwiseEncoder
 
 UNLIMITED: Final = 1 << 62
 
@@ -107,6 +107,7 @@ class Message(Struct):
     FLEXIBLE_FROM: ClassVar[int] = VERSION_MAX
     UNSTABLE: ClassVar[bool] = False
     _encoders: ClassVar[dict[int, Encoder]]
+    _stepwise_encoders: ClassVar[dict[int, StepwiseEncoder]]
     _decoders: ClassVar[dict[int, Decoder]]
     _stepwise_decoders: ClassVar[dict[int, StepwiseDecoder]]
 
@@ -119,6 +120,7 @@ class Message(Struct):
         cls.FLEXIBLE_FROM = VERSION_MAX if flexible == "none" else parse_versions(flexible)[0]
         cls.UNSTABLE = unstable
         cls._encoders = {}
+        cls._stepwise_encoders = {}
         cls._decoders = {}
         cls._stepwise_decoders = {}
 
@@ -179,6 +181,25 @@ class Message(Struct):
                 type(self), version, flexible=self.is_flexible(version)
             )
         return encoder(self)
+
+    def encode_steps(self, version: int) -> Generator[None, None, list[bytes]]:
+        """Does what `encode` does, in steps, and returns the body in pieces of some kilobytes.
+
+        An array may be anything that has a length and can be iterated once: its elements can be made as they are encoded.
+        """
+        encoder = self._stepwise_encoders.get(version)
+        if encoder is None:
+            from klamm_kafka.wire.compiler import compile_stepwise_encoder
+
+            self._check_version(version)
+            encoder = self._stepwise_encoders[version] = compile_stepwise_encoder(
+                type(self), version, flexible=self.is_flexible(version)
+            )
+        return encoder(self)
+
+    @classmethod
+    def has_field(cls, name: str, version: int) -> bool:
+        return any(spec.name == name and spec.in_version(version) for spec in cls.FIELDS)
 
     @classmethod
     def _check_version(cls, version: int) -> None:
