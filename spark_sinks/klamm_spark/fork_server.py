@@ -24,9 +24,9 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from klamm_base.forking import set_command_line
 from klamm_spark import launch
@@ -54,10 +54,15 @@ _TUNED: Final = {
     # numpy starts threads when it is imported, unless it is told not to
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    # and so does pyarrow's jemalloc, which it does not use by default
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
     # By default glibc keeps more and more of what is freed, the larger the fetched buffers are
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
 }
+_READ_ONCE: Final = frozenset({"TZ", "LANG", "LANGUAGE"})
+_READ_HERE: Final = frozenset({"PYTHONPATH", "PYTHONUNBUFFERED"})
+"""Variables that `Order.run` takes."""
 _CHUNK_BYTES: Final = 64 << 10
 _LENGTH_BYTES: Final = 8
 _ENDS_S: Final = 5.0
@@ -128,7 +133,7 @@ def preload() -> None:
 
 
 class Server:
-    """The fork server's loop. It has no threads of its own, so that a fork never copies a lock that another holds."""
+    """The fork server's loop. The process has no other threads, so that a fork never copies a lock that another holds."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -140,10 +145,10 @@ class Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # the loop does the reaping
         for number in launch.IGNORED:
             signal.signal(number, signal.SIG_IGN)
-        self._own = (listener.fileno(), self._ended, told)
+        self._own = (self._ended, told)
 
-    def run(self) -> None:
-        """Serves until standard input ends."""
+    def run(self) -> Order | None:
+        """Serves until standard input ends; then returns None. Returns also in each process that it forks, with its order."""
         waiting = select.poll()
         for fd in (0, self._ended, self._listener.fileno()):
             waiting.register(fd, select.POLLIN)
@@ -153,29 +158,30 @@ class Server:
                 self._reap()
             if self._listener.fileno() in ready:
                 asker, _ = self._listener.accept()
-                if not self._serve(asker):
-                    asker.close()
+                if (forked := self._serve(asker)) is not None:
+                    return forked
+        return None
 
-    def _serve(self, asker: socket.socket) -> bool:
-        """Forks the process that is asked for. Returns False if there is none."""
-        streams: list[int] = []
+    def _serve(self, asker: socket.socket) -> Order | None:
+        """Forks the process that is asked for, if it may be one. Returns its order in that process, else None."""
+        order = Order()
         try:
             asker.settimeout(_ORDER_S)
-            order = _receive(asker, streams)
-            if order["environment"].get(_SEED, "") != os.environ[_SEED]:
-                return False  # hashes would not be those of the job's other processes
-            if not (pid := os.fork()):
-                self._leave(asker, order, streams)
-            self._askers[pid] = asker
-            asker.sendall(str(pid).encode())
+            order.receive(asker)
+            if order.starts_alike():
+                if not (pid := os.fork()):
+                    self._leave()
+                    order.wait(asker)
+                    return order
+                self._askers[pid] = asker
+                asker.sendall(str(pid).encode())
+                order.close()
+                return None
         except (OSError, ValueError, KeyError) as e:
             log.warning("a Python process of Spark is not forked: %s", e)
-            return False
-        else:
-            return True
-        finally:
-            for fd in streams:
-                os.close(fd)
+        order.close()
+        asker.close()
+        return None
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -183,32 +189,76 @@ class Server:
                 with self._askers.pop(ended[0]) as asker, contextlib.suppress(OSError):
                     asker.sendall(str(os.waitstatus_to_exitcode(ended[1])).encode())
 
-    def _leave(self, asker: socket.socket, order: dict[str, Any], streams: list[int]) -> NoReturn:
-        """Runs an order's command in this process, which was forked for it, once its asker says so."""
-        code = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            for fd in self._own:
-                os.close(fd)
-            for other in self._askers.values():
-                other.close()
+    def _leave(self) -> None:
+        """Makes a fork of this process one of its own: nothing is left open of what the fork server needs."""
+        signal.set_wakeup_fd(-1)
+        for fd in self._own:
+            os.close(fd)
+        for one in (self._listener, *self._askers.values()):
+            one.close()
+
+
+class Order:
+    """An asker's order, with its streams."""
+
+    def __init__(self) -> None:
+        self._streams: list[int] = []
+        self._told: dict[str, Any] = {}
+
+    def receive(self, asker: socket.socket) -> None:
+        """Takes the order. Raises OSError and ValueError; `close` is due all the same."""
+        length, self._streams, _, _ = socket.recv_fds(asker, _LENGTH_BYTES, len(launch.STREAMS))
+        length += _exactly(asker, _LENGTH_BYTES - len(length))
+        self._told = json.loads(_exactly(asker, int.from_bytes(length, "big")))
+
+    def close(self) -> None:
+        for fd in self._streams:
+            os.close(fd)
+
+    def starts_alike(self) -> bool:
+        """Returns whether a Python with the order's environment would begin as this one did: the same hashes, time zone, encodings."""
+        return _at_start(self._told["environment"]) == _at_start(os.environ)
+
+    def wait(self, asker: socket.socket) -> None:
+        """Waits in the process that was forked for the order until the asker says `go`. Ends it if the asker went away: it does the work itself."""
+        with asker:
             asker.settimeout(None)
-            if _exactly(asker, len(launch.GO)) == launch.GO:
-                asker.close()
-                code = _run(order, streams)
-        except BaseException:
-            log.exception("a Python process of Spark ended")
-        finally:
-            os._exit(code)
+            try:
+                _exactly(asker, len(launch.GO))
+            except OSError:
+                os._exit(1)
+
+    def run(self) -> None:
+        """Runs the command as a Python of its own would. Raises what it raises."""
+        for fd, stream in zip(self._streams, launch.STREAMS, strict=True):
+            os.dup2(fd, stream)
+            os.close(fd)
+        os.chdir(self._told["folder"])
+        os.environ.clear()
+        os.environ.update(self._told["environment"])
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in launch.IGNORED:
+            usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if number in self._told["ignored"] else usual)
+        if os.environ.get("PYTHONUNBUFFERED"):
+            for output in (sys.stdout, sys.stderr):
+                output.reconfigure(write_through=True)  # type: ignore[union-attr]
+        path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[1:1] = [p for p in path if p and p not in sys.path]
+        module, *_ = sys.argv = self._told["command"]
+        set_command_line(shlex.join(["python", "-m", *sys.argv]).encode())
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _receive(asker: socket.socket, streams: list[int]) -> dict[str, Any]:
-    """Returns an order. Its streams are added to those given, so that they can be closed whatever comes."""
-    length, fds, _, _ = socket.recv_fds(asker, _LENGTH_BYTES, len(launch.STREAMS))
-    streams += fds
-    length += _exactly(asker, _LENGTH_BYTES - len(length))
-    order: dict[str, Any] = json.loads(_exactly(asker, int.from_bytes(length, "big")))
-    return order
+def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables that Python and the C library read at their start only. Those with `PYTHON_` are Spark's."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _READ_ONCE
+        or name.startswith(("LC_", "LD_"))
+        or (name.startswith("PYTHON") and not name.startswith("PYTHON_") and name not in _READ_HERE)
+    }
 
 
 def _exactly(asker: socket.socket, size: int) -> bytes:
@@ -221,42 +271,7 @@ def _exactly(asker: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def _run(order: dict[str, Any], streams: list[int]) -> int:
-    """Runs an order's command as a Python of its own would. Returns the exit code."""
-    for fd, stream in zip(streams, launch.STREAMS, strict=True):
-        os.dup2(fd, stream)
-        os.close(fd)
-    os.chdir(order["folder"])
-    os.environ.clear()
-    os.environ.update(order["environment"])
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in launch.IGNORED:
-        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN if number in order["ignored"] else usual)
-    if os.environ.get("PYTHONUNBUFFERED"):
-        for stream_ in (sys.stdout, sys.stderr):
-            stream_.reconfigure(write_through=True)  # type: ignore[union-attr]
-    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[1:1] = [p for p in path if p and p not in sys.path]
-    module, *_ = sys.argv = order["command"]
-    set_command_line(shlex.join(["python", "-m", *sys.argv]).encode())
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as e:
-        if e.code is None or isinstance(e.code, int):
-            return e.code or 0
-        sys.stderr.write(f"{e.code}\n")
-        return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        for stream_ in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream_.flush()
-    return 0
-
-
 if __name__ == "__main__":
     preload()
-    Server(socket.socket(fileno=int(sys.argv[1]))).run()
+    if (order := Server(socket.socket(fileno=int(sys.argv[1]))).run()) is not None:
+        order.run()

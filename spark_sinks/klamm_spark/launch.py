@@ -41,14 +41,14 @@ def forked(server: socket.socket, address: str, command: list[str]) -> int | Non
 
     Returns its process id; None without a fork server. The process begins when it is told so here: of one that comes too late, nothing runs.
     """
-    order = {
-        "command": command,
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),  # noqa: PTH109 (imports little)
-        "ignored": [number for number in IGNORED if signal.getsignal(number) == signal.SIG_IGN],
-    }
-    data = json.dumps(order).encode()
     with suppress(OSError, ValueError):
+        order = {
+            "command": command,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),  # noqa: PTH109 (imports little)
+            "ignored": [number for number in IGNORED if signal.getsignal(number) == signal.SIG_IGN],
+        }
+        data = json.dumps(order).encode()
         server.settimeout(ANSWER_S)
         server.connect(address)
         server.sendmsg(

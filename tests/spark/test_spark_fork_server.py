@@ -87,6 +87,8 @@ def test_a_module_runs_in_a_fork_with_its_arguments_environment_and_folder(
     [
         pytest.param(("-c", SHOWN, "a", "b"), {}, id="no module"),
         pytest.param(("-m", "shown", "a", "b"), {"PYTHONHASHSEED": "7"}, id="another seed of hashes"),
+        pytest.param(("-m", "shown", "a", "b"), {"TZ": "Asia/Tokyo"}, id="another time zone"),
+        pytest.param(("-m", "shown", "a", "b"), {"PYTHONUTF8": "1"}, id="a setting of Python"),
         pytest.param(("-m", "shown", "a", "b"), {"KLAMM_SPARK_FORK_SERVER": "/nowhere"}, id="no fork server"),
         pytest.param(("-m", "shown", "a", "b"), {"KLAMM_SPARK_FORK_SERVER": ""}, id="none named"),
     ],
@@ -106,6 +108,7 @@ def test_what_the_fork_server_does_not_take_is_an_ordinary_python(
         ("raise SystemExit(3)", 3, ""),
         ("raise SystemExit", 0, ""),
         ("1 / 0", 1, "division by zero"),
+        ("import atexit, sys; atexit.register(lambda: print('at exit', file=sys.stderr))", 0, "at exit"),
         ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
         ("import os; os.kill(os.getpid(), 11)", -signal.SIGSEGV, ""),
     ],
@@ -117,6 +120,20 @@ def test_the_end_of_a_fork_is_that_of_the_program_that_was_started(
     done = run(server, modules, "-m", "ends")
     assert done.returncode == code
     assert said in done.stderr
+
+
+def test_a_folder_that_is_gone_is_no_matter_for_an_ordinary_python(server: ForkServer, modules: Path) -> None:
+    gone = modules / "gone"
+    gone.mkdir()
+    script = f'cd "{gone}" && rmdir "{gone}" && exec "$0" -c "print(1)"'
+    shell = ["sh", "-c", script, server.environment["PYSPARK_PYTHON"]]
+    done = subprocess.run(shell, env=environment(server, modules), capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+def test_the_fork_server_has_one_thread(server: ForkServer, modules: Path) -> None:
+    run(server, modules, "-m", "shown")  # it has imported everything
+    assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) == 1
 
 
 def test_forks_have_random_numbers_of_their_own(server: ForkServer, modules: Path) -> None:

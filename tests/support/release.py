@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_base.version import __version__
+from klamm_spark.fork_server import PRELOAD
 
 ROOT: Final = Path(__file__).parents[2]
 DIST: Final = ROOT / "dist"
@@ -24,7 +25,7 @@ BASE: Final = "base"
 """Klamm without any extra."""
 MODULES: Final = {
     BASE: ("klamm_broker.server.main", "klamm.connect.worker", "klamm_mirror.plugin", "klamm_agent.agent"),
-    "spark": ("pyspark", "pyarrow", "pandas", "klamm_spark.session", "klamm_spark.datasource.reader"),
+    "spark": ("pyspark", "pandas", *PRELOAD, "klamm_spark.session"),
     "sql": ("sqlalchemy", "klamm_connectors.sql.task"),
     "mysql": ("pymysql", "pymysqlreplication", "klamm_connectors.mysql.task"),
     "postgresql": ("psycopg", "klamm_connectors.sql.task"),
