@@ -76,7 +76,8 @@ def attend(server: socket.socket, pid: int) -> int:
     except (OSError, ValueError):  # the fork server has ended; the process has not
         return outlive(pid)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 

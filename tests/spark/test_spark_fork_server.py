@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -184,16 +185,24 @@ def test_an_order_that_breaks_off_leaves_nothing_behind(server: ForkServer, modu
     wait_until(lambda: len(list(descriptors.iterdir())) == before, "descriptors as before")
 
 
-def test_sigterm_is_passed_on_and_the_fork_ends(server: ForkServer, modules: Path) -> None:
+@contextmanager
+def told_to_end(server: ForkServer, modules: Path) -> Iterator[subprocess.Popen[str]]:
+    """Starts a process that waits; at the end it gets SIGTERM by its holder, and ends."""
     python = server.environment["PYSPARK_PYTHON"]
     with subprocess.Popen(
         [python, "-m", "waits"], env=environment(server, modules), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
+        yield process
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "told\n"
         assert process.wait(timeout=30) == 0
+
+
+def test_sigterm_is_passed_on_and_the_fork_ends(server: ForkServer, modules: Path) -> None:
+    with told_to_end(server, modules) as process:
+        assert process.poll() is None
 
 
 def test_nothing_stays_of_a_fork_that_has_ended(server: ForkServer, modules: Path) -> None:
@@ -204,17 +213,9 @@ def test_nothing_stays_of_a_fork_that_has_ended(server: ForkServer, modules: Pat
 def test_a_fork_outlives_the_fork_server_and_its_holder_waits_for_it(modules: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = ForkServer(Path(folder))
-        python = server.environment["PYSPARK_PYTHON"]
-        with subprocess.Popen(
-            [python, "-m", "waits"], env=environment(server, modules), stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "here\n"
+        with told_to_end(server, modules) as process:
             server.stop()
             assert process.poll() is None
-            process.send_signal(signal.SIGTERM)
-            assert process.stdout.readline() == "told\n"
-            assert process.wait(timeout=30) == 0
 
 
 def test_a_fork_server_that_stands_still_is_ended_all_the_same(

@@ -25,7 +25,7 @@ BASE: Final = "base"
 """Klamm without any extra."""
 MODULES: Final = {
     BASE: ("klamm_broker.server.main", "klamm.connect.worker", "klamm_mirror.plugin", "klamm_agent.agent"),
-    "spark": ("pyspark", "pandas", *PRELOAD, "klamm_spark.session"),
+    "spark": (*PRELOAD, "klamm_spark.session"),
     "sql": ("sqlalchemy", "klamm_connectors.sql.task"),
     "mysql": ("pymysql", "pymysqlreplication", "klamm_connectors.mysql.task"),
     "postgresql": ("psycopg", "klamm_connectors.sql.task"),
