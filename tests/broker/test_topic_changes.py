@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.inprocess import produce
+from support.inprocess import answered_between_slices, produce, serving
 from support.topic_requests import alteration, deletion, growth, topics
 
 from klamm_broker.api import api_19_create_topics
@@ -19,9 +19,7 @@ from klamm_broker.log.topic_registry import Topic, TopicRegistry
 from klamm_broker.server import slices
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
-from klamm_broker.server.listener import Server
 from klamm_broker.server.slices import drive, in_slices, when_done
-from klamm_kafka.client import Connection
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm_kafka.wire.messages.delete_records import (
@@ -42,45 +40,8 @@ E = ErrorCode
 
 @pytest.fixture
 async def server(tmp_path):
-    config = BrokerConfig.load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")})
-    broker = Broker(config, asyncio.get_running_loop())
-    server = Server(broker, asyncio.get_running_loop())
-    broker.listeners = {listener.name: listener for listener in server.bind()}
-    broker.open()
-    server.serve()
-    yield server
-    server.quiesce()
-    await server.drain(1)
-    await broker.close()
-
-
-@pytest.fixture
-async def connect(server):
-    opened = []
-
-    async def open_one():
-        port = server.broker.listeners["PLAINTEXT"].port
-        opened.append(await Connection.open("127.0.0.1", port))
-        return opened[-1]
-
-    yield open_one
-    for connection in opened:
-        await connection.close()
-
-
-@pytest.fixture
-def shortest_slices(monkeypatch):
-    """Makes a slice one step, so that few things show what many would."""
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
-
-
-async def first_done(slow, quick):
-    """Send both; the answer to `slow`, which must come after that to `quick`."""
-    task = asyncio.create_task(slow)
-    await asyncio.sleep(0)
-    await quick()
-    assert not task.done(), "others are answered meanwhile"
-    return await task
+    async with serving(tmp_path / "data") as server:
+        yield server
 
 
 async def test_others_are_served_while_partitions_are_made_added_and_deleted(
@@ -91,14 +52,14 @@ async def test_others_are_served_while_partitions_are_made_added_and_deleted(
     async def quick():
         await other.request(MetadataRequest(topics=[]), 12)
 
-    made = await first_done(one.request(topics("t", partitions=20), 7), quick)
+    made = await answered_between_slices(one.request(topics("t", partitions=20), 7), quick)
     assert (made.topics[0].error_code, made.topics[0].num_partitions) == (0, 20)
     grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=40, assignments=None)])
-    grown = await first_done(one.request(grow, 3), quick)
+    grown = await answered_between_slices(one.request(grow, 3), quick)
     assert grown.results[0].error_code == 0
     described = await other.request(MetadataRequest(topics=None), 12)
     assert [len(t.partitions) for t in described.topics] == [40]
-    gone = await first_done(one.request(deletion("t"), 6), quick)
+    gone = await answered_between_slices(one.request(deletion("t"), 6), quick)
     assert gone.responses[0].error_code == 0
     assert server.broker.logs.busy == set()
 
@@ -390,7 +351,9 @@ async def test_configurations_of_many_are_changed_in_slices(server, connect, sho
     async def quick():
         await other.request(MetadataRequest(topics=[]), 12)
 
-    answer = await first_done(one.request(IncrementalAlterConfigsRequest(resources=wanted), 1), quick)
+    answer = await answered_between_slices(
+        one.request(IncrementalAlterConfigsRequest(resources=wanted), 1), quick
+    )
     assert [(r.resource_name, r.error_code) for r in answer.responses] == [(f"g{n}", 0) for n in range(10)]
 
 
@@ -404,7 +367,7 @@ async def test_configurations_of_many_are_described_in_slices(server, connect, s
     async def quick():
         await other.request(MetadataRequest(topics=[]), 12)
 
-    answer = await first_done(one.request(DescribeConfigsRequest(resources=wanted), 4), quick)
+    answer = await answered_between_slices(one.request(DescribeConfigsRequest(resources=wanted), 4), quick)
     assert [r.resource_name for r in answer.results] == [f"g{n}" for n in range(30)]
 
 

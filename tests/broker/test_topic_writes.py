@@ -13,8 +13,6 @@ from support.topic_requests import alteration, deletion, growth, topics
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import finish
 from klamm_broker.log.topic_registry import Topic, TopicRegistry
-from klamm_broker.server import slices
-from klamm_kafka.client import Connection
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_configs import AlterConfigsRequest
 from klamm_kafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -26,25 +24,6 @@ E = ErrorCode
 async def server(tmp_path):
     async with serving(tmp_path / "data") as server:
         yield server
-
-
-@pytest.fixture
-async def connect(server):
-    opened = []
-
-    async def open_one():
-        opened.append(await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port))
-        return opened[-1]
-
-    yield open_one
-    for connection in opened:
-        await connection.close()
-
-
-@pytest.fixture
-def shortest_slices(monkeypatch):
-    """Makes a slice one step, so that few things show what many would."""
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 
 def stored(server):

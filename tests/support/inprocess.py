@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from klamm_broker.coordinator.model import FetchResult
+from klamm_broker.server import slices
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
@@ -23,6 +25,8 @@ from klamm_kafka.wire.messages.produce import (
 )
 
 PRODUCE_VERSION = 9
+
+_T = TypeVar("_T")
 
 
 @asynccontextmanager
@@ -56,6 +60,28 @@ async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
         await broker.close()
 
 
+async def answered_between_slices(
+    slow: Coroutine[Any, Any, _T], quick: Callable[[], Awaitable[object]]
+) -> _T:
+    """Stops the work for `slow` at the end of its first slice until `quick` has its answer. Returns the answer to `slow`."""
+    held: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
+    next_slice = slices.Lane.next
+
+    def hold_the_first(lane: slices.Lane, work: Callable[[], None]) -> None:
+        if held.done():
+            next_slice(lane, work)
+        else:
+            held.set_result(lambda: next_slice(lane, work))
+
+    with patch.object(slices.Lane, "next", hold_the_first):
+        answer = asyncio.ensure_future(slow)
+        await asyncio.wait({answer, held}, return_when=asyncio.FIRST_COMPLETED)
+        assert held.done(), "the work is not divided into slices"
+        await quick()
+        held.result()()
+        return await answer
+
+
 def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tuple[str, bool]]:
     """Makes the coordinator refuse the next `times` questions for committed offsets. Returns who asked: groups, and whether for stable ones."""
     coordinator = server.broker.groups.coordinator
@@ -75,6 +101,19 @@ def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tu
 async def connect(server: Server) -> Connection:
     """Connects patiently: a disk that is busy with other tests stalls the loop that both ends share."""
     return await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port, timeout_s=60)
+
+
+@asynccontextmanager
+async def connecting(server: Server) -> AsyncIterator[Callable[[], Awaitable[Connection]]]:
+    """Yields a function that opens connections, which are closed at the end."""
+    async with AsyncExitStack() as opened:
+
+        async def open_one() -> Connection:
+            connection = await connect(server)
+            opened.push_async_callback(connection.close)
+            return connection
+
+        yield open_one
 
 
 async def produce(
