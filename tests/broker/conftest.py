@@ -12,7 +12,7 @@ import pytest
 from support.broker import broker
 from support.inprocess import connecting
 
-from klamm_broker.server import slices
+from klamm_broker.server import heavy, slices
 from klamm_broker.server.listener import Server
 from klamm_kafka.client import Connection
 
@@ -45,3 +45,5 @@ async def connect(server: Server) -> AsyncIterator[Callable[[], Awaitable[Connec
 def shortest_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a slice one step, so that few things show what many would."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "LONG_SLICE_S", 0.0)
+    monkeypatch.setattr(heavy, "LONG_SLICE_S", 0.0)
