@@ -112,6 +112,10 @@ class Progress:
     waiting_for: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
 
+    def shown(self) -> dict[str, Any]:
+        """Returns the fields for a status, `details` only where there are some. The details are not copied."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "details" or self.details}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartNote:

@@ -302,10 +302,7 @@ class ConnectService(PluginService):
         progress = self._runtime.children.progress(id)
         if progress is None:
             return self.details(id)
-        shown = asdict(progress)
-        if not progress.details:
-            del shown["details"]
-        return {"progress": shown, **self.details(id)}
+        return {"progress": progress.shown(), **self.details(id)}
 
     def details(self, target: str | TaskId) -> dict[str, Any]:
         """Returns `restart`, the restart policy's note on the last failure, of something that runs on this worker."""
