@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from support.broker import wait_until
 from support.klamm import klamm
 from support.private import not_private, umask
@@ -162,11 +164,19 @@ class _Driver:
 
     pid = 1
 
-    def __init__(self, *events: dict[str, Any]) -> None:
-        self._events = [*events, {"event": "ended", "code": 0}]
+    def __init__(self, *events: dict[str, Any], code: int = 0, asked: int | None = None) -> None:
+        self._events: list[dict[str, Any] | None] = [*events, {"event": "ended", "code": code}]
+        self._asked = asked
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        if self._asked is not None:
+            signal.raise_signal(self._asked)
+            self._asked = None
+            return None
         return self._events.pop(0)
+
+    def ask_to_stop(self) -> None:
+        pass
 
     def stop(self) -> int:
         return 0
@@ -183,3 +193,16 @@ def test_a_lag_that_spark_does_not_say_is_no_zero(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert "batch=1 rows=5 rows/s=1 lag=- ms=7" in said
     assert "batch=2 rows=5 rows/s=1 lag=0 ms=7" in said
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_the_job_starts_is_told_as_one(asked: int, capsys: pytest.CaptureFixture[str]) -> None:
+    told = JobStatus("orders"), Failing(lambda key: key)
+    assert follow(_Driver(code=-signal.SIGTERM, asked=asked), *told) == 0  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "stopped: the job had not begun\n"
+    with pytest.raises(typer.Exit):
+        follow(_Driver(code=1, asked=asked), *told)  # type: ignore[arg-type]
+    assert "did not stop in time and was ended" in capsys.readouterr().err
+    with pytest.raises(typer.Exit):
+        follow(_Driver(code=-signal.SIGTERM), *told)  # type: ignore[arg-type]
+    assert "ended unexpectedly (exit code -15)" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def follow(driver: DriverProcess, status: JobStatus, failing: Failing) -> int:
                 case "stopped":
                     typer.echo(f"stopped: {counted(event['rows'], 'record')} read", err=True)
                 case "ended":
-                    return _exit_code(event["code"], failure, failing)
+                    return _exit_code(event["code"], failure, failing, told=told)
     finally:
         driver.stop()
         for number, handler in previous.items():
@@ -118,11 +118,18 @@ def _bound(loop: asyncio.AbstractEventLoop, server: MetricsServer, host: str, po
         ) from e
 
 
-def _exit_code(code: int, failure: dict[str, Any] | None, failing: Failing) -> int:
+def _exit_code(code: int, failure: dict[str, Any] | None, failing: Failing, *, told: bool) -> int:
+    """Ends the command where the driver failed. `told`: the driver was asked to stop."""
     if failure is not None:
         failing.tell(failure)
-    if code:
-        more = f"; its log: {failing.log}" if failing.log is not None else ""
+    more = f"; its log: {failing.log}" if failing.log is not None else ""
+    if told and code == -signal.SIGTERM:  # it did not handle signals yet
+        typer.echo("stopped: the job had not begun", err=True)
+    elif told and code:
+        fail(
+            f"the driver process did not stop in time and was ended; the next run goes on from its checkpoint{more}"
+        )
+    elif code:
         fail(f"the driver process ended unexpectedly (exit code {code}){more}")
     return 0
 
