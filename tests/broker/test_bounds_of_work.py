@@ -10,6 +10,7 @@ import asyncio
 import gc
 import socket
 import time
+from typing import Any
 
 import pytest
 from support.broker import wait_until
@@ -43,6 +44,7 @@ from klamm_kafka.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -57,6 +59,10 @@ from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from klamm_kafka.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
 from klamm_kafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -68,6 +74,7 @@ from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from klamm_kafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -388,6 +395,42 @@ async def test_an_answer_that_is_encoded_in_steps_tells_the_delay(broker, versio
     assert end == len(answer)
     assert told.throttle_time_ms > 0
     assert [result.resource_name for result in told.results] == [f"g{n}" for n in range(800)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer_type", "version"),
+    [
+        (OffsetDeleteRequest(group_id="g" * heavy.LARGE_BYTES), OffsetDeleteResponse, 0),
+        (DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, 1),
+        (DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse, 3),
+        (ApiVersionsRequest(client_software_name="n" * heavy.LARGE_BYTES), ApiVersionsResponse, 3),
+    ],
+)
+async def test_an_answer_in_steps_tells_the_delay_behind_other_fields(broker, request_, answer_type, version):
+    """Some answers begin with an error code: the delay must not stand there."""
+    port = broker.listeners["PLAINTEXT"].port
+    frame = request_frame(request_, version)
+    flexible = answer_type.is_flexible(version) and answer_type is not ApiVersionsResponse
+
+    async def answer() -> Any:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frame)
+        found = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        writer.close()
+        told, end = answer_type.decode(found, version, 4 + flexible)
+        assert end == len(found)
+        return told
+
+    unthrottled = await answer()
+    quota = AlterClientQuotasRequestEntryData(
+        entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None)],
+        ops=[OpData(key="request_percentage", value=0.001)],
+    )
+    await ask(port, request_frame(AlterClientQuotasRequest(entries=[quota]), 1))
+    told = await answer()
+    assert 0 < told.throttle_time_ms <= 1000
+    told.throttle_time_ms = 0
+    assert told == unthrottled
 
 
 async def test_log_dirs_do_not_hold_the_loop(broker, monkeypatch):

@@ -203,10 +203,11 @@ def _settled(conn: Connection, api: Api, context: RequestContext, result: Any) -
     if encoded is None:
         return frame(api, context, message)
     pieces = encoded.pieces
-    throttle_ms = getattr(message, "throttle_time_ms", 0)
-    if throttle_ms and message.has_field("throttle_time_ms", context.api_version):
-        # It is the first field of all, and was not known yet.
+    throttle_ms = getattr(message, "throttle_time_ms", 0)  # it was not known yet
+    if throttle_ms and message.first_field(context.api_version) == "throttle_time_ms":
         pieces[0] = _I32.pack(throttle_ms) + pieces[0][4:]
+    elif throttle_ms:  # a few small answers tell it elsewhere
+        return frame(api, context, message)
     return frame_pieces(context.correlation_id, api.key, context.api_version, pieces)
 
 

@@ -198,8 +198,9 @@ class Message(Struct):
         return encoder(self)
 
     @classmethod
-    def has_field(cls, name: str, version: int) -> bool:
-        return any(spec.name == name and spec.in_version(version) for spec in cls.FIELDS)
+    def first_field(cls, version: int) -> str | None:
+        """Returns the name of the field with which the body begins; None if it has none."""
+        return next((spec.name for spec in cls.FIELDS if spec.in_version(version)), None)
 
     @classmethod
     def _check_version(cls, version: int) -> None:
