@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from support.inprocess import connect, produce, serving
+from support.inprocess import connect, hold_in_thread, in_time, produce, serving
 from support.raw import produce_request, request_frame
 
 from klamm_broker.log import record_rules, validation
@@ -220,19 +220,21 @@ async def test_requests_of_a_connection_keep_their_order(world, acks):
         assert file.endswith(bytes(expected[-100:]))
 
 
-async def test_others_append_to_the_partition_meanwhile(world):
+async def test_others_append_to_the_partition_meanwhile(world, monkeypatch):
     server, connection = world
     create(server, "t", cleanup_policy="compact,delete")
     batch = one_record(Compression.GZIP, now_ms())
+    begun, go_on = hold_in_thread(monkeypatch, record_rules, "unpacked")
     large = asyncio.ensure_future(append(connection, "t", batch))
     async with await connect(server) as other:
-        await asyncio.sleep(0.01)
+        await in_time(begun)
         small = encode_batch([Record(timestamp=now_ms(), key=b"k", value=b"v")])
         for expected in range(5):
             (answer,) = await append(other, "t", small)
             assert (answer.base_offset, large.done()) == (expected, False)
-    ((answer),) = await large
-    assert answer.base_offset >= 5
+    go_on.set()
+    (answer,) = await large
+    assert answer.base_offset == 5
 
 
 async def test_few_hold_much_at_a_time(world, monkeypatch):
@@ -312,15 +314,16 @@ async def test_a_request_that_waits_is_read_where_it_was_received(world, monkeyp
     assert read[0].obj is buffer
 
 
-async def test_a_topic_that_is_deleted_while_its_batch_is_unpacked(world):
+async def test_a_topic_that_is_deleted_while_its_batch_is_unpacked(world, monkeypatch):
     server, connection = world
     create(server, "t", cleanup_policy="compact")
+    begun, go_on = hold_in_thread(monkeypatch, record_rules, "unpacked")
     large = asyncio.ensure_future(append(connection, "t", one_record(Compression.GZIP, now_ms())))
-    await asyncio.sleep(0.02)
-    assert not large.done()
+    await in_time(begun)
     changes = server.broker.topic_changes
     finish(changes.deleting([server.broker.topics.by_name["t"]]))
     create(server, "t")
+    go_on.set()
     (answer,) = await large
     assert answer.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert (await produce(connection, "t", b"x")).base_offset == 0

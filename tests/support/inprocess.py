@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
+
+import pytest
 
 from klamm_broker.coordinator.model import FetchResult
 from klamm_broker.server import slices
@@ -80,6 +83,30 @@ async def answered_between_slices(
         await quick()
         held.result()()
         return await answer
+
+
+def hold_in_thread(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> tuple[threading.Event, threading.Event]:
+    """Lets calls of a function in other threads wait. Returns the event that one has begun, and the one that lets them go on."""
+    begun, go_on = threading.Event(), threading.Event()
+    real, here = getattr(owner, name), threading.get_ident()
+
+    def held(*args: Any, **more: Any) -> Any:
+        if threading.get_ident() != here:
+            begun.set()
+            assert go_on.wait(60)
+        return real(*args, **more)
+
+    monkeypatch.setattr(owner, name, held)
+    return begun, go_on
+
+
+async def in_time(event: threading.Event) -> None:
+    """Waits for what a thread does, while the loop goes on."""
+    async with asyncio.timeout(60):
+        while not event.is_set():
+            await asyncio.sleep(0.001)
 
 
 def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tuple[str, bool]]:
