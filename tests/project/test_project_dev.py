@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("sh", "cat", "cksum", "cut", "dirname", "rm", "tr", "pwd", "env")
+TOOLS = ("sh", "cat", "cksum", "cp", "cut", "dirname", "rm", "tr", "pwd", "env")
 STUB = '#!/bin/sh\necho "$@" >>"$(dirname "$0")/calls"\n'
 
 
@@ -49,6 +49,13 @@ class Checkout:
         first, second = done.stdout.split()[:2]
         (self.folder / ".venv/.klamm-dev").write_text(f"{first.decode()}-{second.decode()}\n")
         return stub.with_name("calls")
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.folder / "dev"), *args],
+            env={"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/")},
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -140,6 +147,37 @@ def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
     (checkout.folder / ".venv/.klamm-home").write_text("/somewhere/else\n")
     assert checkout.run("test").returncode == 1  # there is no Python on this PATH to make it with
     assert not (checkout.folder / ".venv").exists()
+
+
+def test_a_second_start_waits_for_the_environment_that_the_first_makes(checkout):
+    gate = checkout.folder / "gate"
+    os.mkfifo(gate)
+    checkout.program(
+        "python3",
+        f"""#!/bin/sh
+[ "$1 $2" = "-m venv" ] || exec "{sys.executable}" "$@"
+read go <gate
+cp -R made .venv""",
+    )
+    python = checkout.folder / "made/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(STUB)
+    python.chmod(0o755)
+    first = checkout.start("demo")
+    second = None
+    try:
+        assert "making the environment" in first.stderr.readline()
+        second = checkout.start("demo")
+        assert "another ./dev makes the environment; waiting" in second.stderr.readline()
+        gate.write_text("go\n")
+        assert (first.wait(60), second.wait(60)) == (0, 0)
+    finally:
+        for started in filter(None, (first, second)):
+            started.kill()
+            started.communicate()
+    calls = (checkout.folder / ".venv/bin/calls").read_text().splitlines()
+    assert calls.count("-m pip install --quiet -e .") == 1
+    assert calls.count("-m klamm.demo") == 2
 
 
 @pytest.mark.usefixtures("processes")
