@@ -7,15 +7,18 @@ import json
 import threading
 
 import pytest
-from support.inprocess import serving
+from support.inprocess import hold_in_thread, in_time, serving
 from support.topic_requests import alteration, deletion, growth, topics
 
+from klamm_broker.log import checkpoints
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import finish
 from klamm_broker.log.topic_registry import Topic, TopicRegistry
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_configs import AlterConfigsRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_kafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 E = ErrorCode
 
@@ -263,3 +266,35 @@ def test_a_change_that_was_refused_does_not_come_with_one_that_is_under_way(tmp_
         stored = TopicRegistry.load(tmp_path / "r").topics
         assert stored == registry.topics
         assert stored["a"].configs == {}
+
+
+async def test_a_name_that_collides_with_one_that_is_being_created_is_refused(server, connect, gate):
+    one, other = await connect(), await connect()
+    opened, turns = gate()
+    creating = asyncio.create_task(one.request(topics("a.b", "c"), 7))
+    while not turns:
+        await asyncio.sleep(0.001)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="a_b")], allow_auto_topic_creation=True)
+    assert (await other.request(asked, 9)).topics[0].error_code == E.LEADER_NOT_AVAILABLE
+    colliding = asyncio.create_task(other.request(topics("a_b", "c"), 7))
+    answer = await asyncio.wait_for(colliding, 20)
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes == [E.INVALID_TOPIC_EXCEPTION, E.TOPIC_ALREADY_EXISTS]
+    opened.set()
+    assert [topic.error_code for topic in (await creating).topics] == [E.NONE, E.NONE]
+    assert (await other.request(asked, 9)).topics[0].error_code == E.INVALID_TOPIC_EXCEPTION
+    assert (await one.request(deletion("a.b"), 6)).responses[0].error_code == E.NONE
+    assert (await other.request(topics("a_b"), 7)).topics[0].error_code == E.NONE
+
+
+async def test_a_coordinator_whose_topic_is_being_deleted_is_not_available(server, connect, monkeypatch):
+    one, other = await connect(), await connect()
+    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    assert (await one.request(asked, 4)).coordinators[0].error_code == E.NONE
+    begun, go_on = hold_in_thread(monkeypatch, checkpoints, "write_offsets")
+    deleting = asyncio.create_task(one.request(deletion("__consumer_offsets"), 6))
+    await in_time(begun)
+    assert (await other.request(asked, 4)).coordinators[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    go_on.set()
+    assert (await deleting).responses[0].error_code == E.NONE
+    assert (await other.request(asked, 4)).coordinators[0].error_code == E.NONE

@@ -220,8 +220,8 @@ def _missing(broker: BrokerState, names: list[str]) -> list[str]:
 
 def _wanted(broker: BrokerState, missing: list[str]) -> list[str]:
     """Returns the missing topics that this request creates."""
-    topics = broker.topics
-    first = {metric_name(name): name for name in reversed(missing) if topics.colliding(name) is None}
+    colliding = broker.topic_changes.colliding
+    first = {metric_name(name): name for name in reversed(missing) if colliding(name) is None}
     wanted = [name for name in missing if first.get(metric_name(name)) == name]
     return wanted[: max(AUTO_CREATE_PARTITIONS // broker.config["num.partitions"], 1)]
 

@@ -207,7 +207,7 @@ def _check_name(broker: BrokerState, name: str, by_metric: Mapping[str, str]) ->
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
     if name in broker.topics.by_name or name in broker.logs.busy:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = broker.topics.colliding(name) or by_metric.get(metric_name(name))
+    other = broker.topic_changes.colliding(name) or by_metric.get(metric_name(name))
     if other is not None:
         why = (
             f"Topic '{name}' collides with existing topic: {other} ('.' and '_' are the same in metric names)"

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import logging
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.log.errors import LogError, TopicBusy
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.slices import drive, when_done
+from klamm_broker.server.topics import metric_name
 
 if TYPE_CHECKING:
     from klamm_broker.server.storage import Storage
@@ -55,6 +57,8 @@ class TopicChanges:
         self._altering: asyncio.Future[Any] | None = None  # the last request that changes configurations
         self._going: dict[str, asyncio.Future[None]] = {}
         """Topics that nobody sees any more, and whose names are not free yet."""
+        self._coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Topics that are being created, by their names in metrics."""
 
     def run(self, steps: Steps[_R], *, creates: Collection[str] = ()) -> _R | asyncio.Future[_R]:
         """Run steps that change topics; their result, or a future of it when they take longer than a slice.
@@ -100,13 +104,27 @@ class TopicChanges:
     def creating(self, wanted: Mapping[str, New]) -> Steps[Failed]:
         """Create topics in steps of a partition each. They are served after the last step, all together."""
         storage = self._storage
-        failed = yield from storage.logs.creating_topics(wanted, now_ms=storage.now_ms())
+        for name in wanted:
+            self._coming[metric_name(name)][name] += 1
+        try:
+            failed = yield from storage.logs.creating_topics(wanted, now_ms=storage.now_ms())
+        finally:
+            for name in wanted:
+                names = self._coming[metric_name(name)]
+                names -= Counter({name: 1})
+                if not names:
+                    del self._coming[metric_name(name)]
         created = [name for name in wanted if name not in failed]
         for name in created:
             log.info("created topic %s with %d partitions", name, wanted[name][0])
             storage.serve_topic(name)
         self._listener.on_topics_created(created)
         return failed
+
+    def colliding(self, name: str) -> str | None:
+        """Returns a topic with the same name in metrics, as `TopicTable.colliding`; also one that is being created."""
+        coming: Collection[str] = self._coming.get(metric_name(name), ())
+        return self._storage.topics.colliding(name) or min((n for n in coming if n != name), default=None)
 
     def create_topic(
         self, name: str, *, partitions: int, overrides: Mapping[str, str] | None = None
@@ -127,6 +145,9 @@ class TopicChanges:
         """
         if name in self._storage.topics.by_name:
             return True
+        if name in self._going:
+            log.warning("%s could not be created yet: it is still being deleted", name)
+            return False
         try:
             self.create_topic(name, partitions=partitions, overrides=overrides)
         except (LogError, OSError) as e:
