@@ -10,6 +10,7 @@ import pytest
 from support.inprocess import hold_in_thread, in_time, serving
 from support.topic_requests import alteration, deletion, growth, topics
 
+from klamm_base.errors import ConfigError
 from klamm_broker.log import checkpoints
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.steps import finish
@@ -298,3 +299,40 @@ async def test_a_coordinator_whose_topic_is_being_deleted_is_not_available(serve
     go_on.set()
     assert (await deleting).responses[0].error_code == E.NONE
     assert (await other.request(asked, 4)).coordinators[0].error_code == E.NONE
+
+
+OWN = {"min.compaction.lag.ms": "1000", "retention.ms": "7"}
+CONTRARY = {"max.compaction.lag.ms": "500", "segment.ms": "6"}
+
+
+def lags(logs, *partitions):
+    """Returns what the configurations of partitions of `t` have from the topic and from the defaults."""
+    found = {logs.get("t", n).config for n in partitions}
+    return {(c.min_compaction_lag_ms, c.max_compaction_lag_ms, c.retention_ms, c.segment_ms) for c in found}
+
+
+def test_a_topic_that_newer_defaults_contradict_is_created_and_grows(tmp_path, caplog):
+    """They came while it was being created: the registry had it, and nobody could see or delete it."""
+    logs = LogManager(tmp_path, now_ms=1)
+    creating = logs.creating_topics({"t": (2, OWN)}, now_ms=1)
+    while "t" not in logs.topics:
+        job = next(creating)
+        if job is not None:
+            job()
+            logs.set_defaults(CONTRARY, producer_id_expiration_ms=1)
+    assert finish(creating) == {}
+    logs.add_partitions("t", 3, now_ms=1)
+    assert lags(logs, 0, 1, 2) == {(1000, 2**63 - 1, 7, 6)}
+    assert "topic t goes by its own compaction lags alone" in caplog.text
+    logs.close()
+
+
+def test_a_broker_starts_with_defaults_that_a_topic_contradicts(tmp_path):
+    logs = LogManager(tmp_path, now_ms=1)
+    logs.create_topic("t", 1, OWN, now_ms=1)
+    logs.close()
+    again = LogManager(tmp_path, now_ms=1, defaults=CONTRARY)
+    assert lags(again, 0) == {(1000, 2**63 - 1, 7, 6)}
+    with pytest.raises(ConfigError, match="conflict"):
+        again.create_topic("u", 1, OWN, now_ms=1)
+    again.close()

@@ -7,13 +7,17 @@ changes.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from klamm_base.errors import ConfigError
 from klamm_broker.log.mirror_topic import MIRROR
-from klamm_broker.log.topic_config import TOPIC_CONFIGS, check_topic_configs
+from klamm_broker.log.topic_config import LAGS, TOPIC_CONFIGS, check_topic_configs
 from klamm_kafka.wire.compression import Compression
+
+log = logging.getLogger(__name__)
 
 _MAX_LONG = 2**63 - 1
 
@@ -129,6 +133,26 @@ class LogConfig:
             if name.replace(".", "_") in fields
         }
         return cls(**typed, producer_id_expiration_ms=producer_id_expiration_ms)
+
+    @classmethod
+    def of_existing(
+        cls,
+        topic: str,
+        overrides: Mapping[str, str],
+        defaults: Mapping[str, str],
+        *,
+        producer_id_expiration_ms: int,
+    ) -> LogConfig:
+        """Does what `from_topic` does for a topic that exists. It is served also where newer defaults contradict its own compaction lags."""
+        expiration_ms = producer_id_expiration_ms
+        try:
+            return cls.from_topic(overrides, defaults, producer_id_expiration_ms=expiration_ms)
+        except ConfigError as e:
+            if LAGS.isdisjoint(overrides):
+                raise
+            log.warning("topic %s goes by its own compaction lags alone: %s", topic, e)
+        others = {name: value for name, value in defaults.items() if name not in LAGS}
+        return cls.from_topic(overrides, others, producer_id_expiration_ms=expiration_ms)
 
 
 assert {f.name for f in dataclasses.fields(LogConfig)} - {

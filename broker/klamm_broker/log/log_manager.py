@@ -13,7 +13,7 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_base.files import sync_directory
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.data_directory import DataDirectory, unique
-from klamm_broker.log.errors import LogError, StorageError, UnknownDirectory
+from klamm_broker.log.errors import StorageError, UnknownDirectory
 from klamm_broker.log.files import delete_dir_name
 from klamm_broker.log.log_dir import new_uuid
 from klamm_broker.log.open_logs import OpenLogs
@@ -71,11 +71,11 @@ class LogManager(OpenLogs):
                 return failed | {topic.name: e for topic in made}
             for topic in made:
                 try:
-                    config = self._config(topic.configs)
+                    config = self._config(topic.configs, of=topic.name)
                     for partition in range(topic.partitions):
                         self._open(topic, partition, config, now_ms=now_ms)
                         yield None
-                except (LogError, OSError) as e:
+                except (KlammError, OSError) as e:
                     failed[topic.name] = e
             try:
                 yield self._sync_directories
@@ -168,7 +168,7 @@ class LogManager(OpenLogs):
             try:
                 for partition in range(have[name], partitions):
                     # Its configuration may change between two steps
-                    config = self._config(topics[name].configs)
+                    config = self._config(topics[name].configs, of=name)
                     self._open(topics[name], partition, config, now_ms=now_ms)
                     yield None
             except (KlammError, OSError) as e:

@@ -115,8 +115,10 @@ class OpenLogs:
         """Returns the log directory of a log."""
         return self._placement.at(partition_log.directory.parent)
 
-    def _config(self, overrides: Mapping[str, str]) -> LogConfig:
-        return LogConfig.from_topic(overrides, self.defaults, producer_id_expiration_ms=self._expiration_ms)
+    def _config(self, overrides: Mapping[str, str], *, of: str | None = None) -> LogConfig:
+        """Returns the configuration that these make with the defaults. `of` is a topic that exists. Raises ConfigError."""
+        make = LogConfig.from_topic if of is None else partial(LogConfig.of_existing, of)
+        return make(overrides, self.defaults, producer_id_expiration_ms=self._expiration_ms)
 
     # Directories
 
@@ -147,7 +149,7 @@ class OpenLogs:
         self._save_start(now_ms)
         self._placement.count_places(places)
         for topic in self._registry.topics.values():
-            config = self._config(topic.configs)
+            config = self._config(topic.configs, of=topic.name)
             for partition in range(topic.partitions):
                 self._open_found(topic, partition, config, places, now_ms)
         for directory in self.directories:
@@ -233,9 +235,8 @@ class OpenLogs:
             )
             try:
                 self._make_directory(topic, partition)
-                if (
-                    partition in topic.places
-                ):  # if the lost one comes back there are two, and the user has to choose
+                # if the lost one comes back there are two, and the user has to choose
+                if partition in topic.places:
                     finish(self._registry.moving(topic, partition, None))
                 self._open(topic, partition, config, now_ms=now_ms)
             except (OSError, StorageError) as e:

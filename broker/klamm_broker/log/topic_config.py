@@ -156,6 +156,10 @@ SERVER_DEFAULTS: Final[Mapping[str, str]] = {row[0]: row[5] for row in _ROWS if 
 """For each topic property the broker property that is its default."""
 
 
+LAGS: Final = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
+"""Properties that may contradict each other, one of a topic's own and one of the broker's defaults."""
+
+
 def check_topic_configs(props: Mapping[str, str | None]) -> dict[str, Any]:
     """Returns typed values of all topic properties, defaults filled in. Raises ConfigError as CreateTopics shows it."""
     for name in TOPIC_CONFIGS.unknown(props):
