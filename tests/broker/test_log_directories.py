@@ -126,7 +126,7 @@ def test_a_missing_directory_takes_its_partitions_offline_and_no_others(start, d
     manager.close()
     block(dirs[1])
     manager = start()
-    assert f"log directory {dirs[1]} cannot be made" in caplog.text
+    assert f"log directory {dirs[1]} cannot be made: File exists" in caplog.text
     assert [log.name for log in manager] == ["t-0", "t-2", "gone-0", "gone-2"]
     offline = manager.get("t", 1)
     assert offline.offline

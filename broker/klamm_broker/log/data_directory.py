@@ -52,7 +52,7 @@ class DataDirectory:
             self.meta: MetaProperties = log_dir.claim(path, node_id=node_id, cluster_id=cluster_id)
         except OSError as e:
             self._lock.release()
-            raise UnusableDirectory(f"log directory {path} cannot be written to: {e}") from e
+            raise UnusableDirectory(f"log directory {path} cannot be written to: {e.strerror or e}") from e
         except BaseException:
             self._lock.release()
             raise
@@ -130,7 +130,7 @@ def open_all(
             try:
                 make_private_folder(path)
             except OSError as e:
-                unusable[path] = f"log directory {path} cannot be made: {e}"
+                unusable[path] = f"log directory {path} cannot be made: {e.strerror or e}"
                 continue
             try:
                 directory = DataDirectory(path, node_id=node_id, cluster_id=cluster_id)
