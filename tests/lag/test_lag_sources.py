@@ -32,16 +32,19 @@ from klamm_broker.coordinator.partitioning import partition_for
 from klamm_kafka.wire.batch import Record, encode_batch, iter_headers, read_header
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from klamm_spark.datasource.exactly_once import Marker
 from klamm_spark.status import JobStatus, families
 
 TP = TopicPartition("t", 3)
 
 
-def commit(offset: int | None, at: int = 5000, version: int = 1, group: str = "g") -> Record:
+def commit(
+    offset: int | None, at: int = 5000, version: int = 1, group: str = "g", metadata: str = ""
+) -> Record:
     key = struct.pack(">h", 1) + OffsetCommitKey(group=group, topic="t", partition=3).encode(0)
     value = None
     if offset is not None:
-        said = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=at)
+        said = OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=at)
         value = struct.pack(">h", version) + bytes(said.encode(version))
     return Record(key=bytes(key), value=value, timestamp=at)
 
@@ -64,6 +67,14 @@ def test_other_records_are_left_out_and_broken_ones_counted():
     reader = CommitReader(0)
     assert list(reader.read(bytes(encode_batch([group, broken, commit(5)])))) == [Seen("g", TP, 5, 5000, 2)]
     assert reader.unreadable == 1
+
+
+def test_batch_numbers_of_exactly_once_outputs_of_spark_are_no_positions():
+    marker = Marker(version=6, rows=10, size=100, writer="a-1", run="b-2").metadata()
+    batch = encode_batch([commit(7, metadata=marker), commit(8, metadata='{"rows":10}')])
+    ended, position = CommitReader(0).read(bytes(batch))
+    assert ended.offset is None, "what an earlier version took for a position is forgotten"
+    assert position.offset == 8
 
 
 def test_commits_of_transactions_count_when_they_are_committed():

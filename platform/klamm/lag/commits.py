@@ -6,6 +6,7 @@ Commits of a transaction count once it is committed; until then they wait here, 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _COMMIT_KEYS: Final = (0, 1)
 """The versions of an OffsetCommitKey. Other versions are keys of other records of groups."""
 _COMMITTED: Final = 1
 """The type of a control record that ends a transaction well."""
+_MARKER: Final = re.compile(r'\{"rows":\d+,"bytes":\d+,"writer":"[^"]*","run":"[^"]*"\}')
+"""The metadata beside the batch number that a task of an exactly-once output of Spark commits."""
 _VALUE_VERSION_MAX: Final = OffsetCommitValue.MAX_VERSION
 
 
@@ -102,4 +105,5 @@ def commit_of(record: Record) -> Seen | None:
         return Seen(of.group, place, None, record.timestamp, record.offset)
     (version,) = _INT16.unpack_from(value)
     said, _ = OffsetCommitValue.decode(value, min(version, _VALUE_VERSION_MAX), 2)
-    return Seen(of.group, place, said.offset, said.commit_timestamp, record.offset)
+    offset = None if _MARKER.fullmatch(said.metadata or "") else said.offset  # a batch number is no position
+    return Seen(of.group, place, offset, said.commit_timestamp, record.offset)
