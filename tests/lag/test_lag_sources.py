@@ -69,8 +69,9 @@ def test_other_records_are_left_out_and_broken_ones_counted():
     assert reader.unreadable == 1
 
 
-def test_batch_numbers_of_exactly_once_outputs_of_spark_are_no_positions():
-    marker = Marker(version=6, rows=10, size=100, writer="a-1", run="b-2").metadata()
+@pytest.mark.parametrize("end", ["", "\0"], ids=["text", "librdkafka"])
+def test_batch_numbers_of_exactly_once_outputs_of_spark_are_no_positions(end):
+    marker = Marker(version=6, rows=10, size=100, writer="a-1", run="b-2").metadata() + end
     batch = encode_batch([commit(7, metadata=marker), commit(8, metadata='{"rows":10}')])
     ended, position = CommitReader(0).read(bytes(batch))
     assert ended.offset is None, "what an earlier version took for a position is forgotten"

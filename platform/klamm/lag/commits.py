@@ -22,8 +22,8 @@ _COMMIT_KEYS: Final = (0, 1)
 """The versions of an OffsetCommitKey. Other versions are keys of other records of groups."""
 _COMMITTED: Final = 1
 """The type of a control record that ends a transaction well."""
-_MARKER: Final = re.compile(r'\{"rows":\d+,"bytes":\d+,"writer":"[^"]*","run":"[^"]*"\}')
-"""The metadata beside the batch number that a task of an exactly-once output of Spark commits."""
+_MARKER: Final = re.compile(r'\{"rows":\d+,"bytes":\d+,"writer":"[^"]*","run":"[^"]*"\}\0?')
+"""The metadata beside the batch number that a task of an exactly-once output of Spark commits. Python's librdkafka sends C's final NUL, too."""
 _VALUE_VERSION_MAX: Final = OffsetCommitValue.MAX_VERSION
 
 
