@@ -19,6 +19,7 @@ FORK_SERVER = "KLAMM_SPARK_FORK_SERVER"
 STREAMS = (0, 1, 2)
 IGNORED = (signal.SIGINT, signal.SIGHUP)
 """Signals that a process ignores if its starter does."""
+_PASSED_ON = frozenset({signal.SIGTERM})
 GO = b"go"
 ANSWER_S = 30.0
 """The fork server imports for a second at its start, longer on a busy machine."""
@@ -32,6 +33,7 @@ def main() -> int:
         address = os.environ.get(FORK_SERVER, "")
         pid = forked(server, address, arguments[1:]) if address and arguments[:1] == ["-m"] else None
         if pid is None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
             os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
         return attend(server, pid)
 
@@ -40,6 +42,7 @@ def forked(server: socket.socket, address: str, command: list[str]) -> int | Non
     """Asks the fork server for a process that runs this module with its arguments, with the streams of this process.
 
     Returns its process id; None without a fork server. The process begins when it is told so here: of one that comes too late, nothing runs.
+    From then on SIGTERM waits until `attend` passes it on.
     """
     with suppress(OSError, ValueError):
         order = {
@@ -57,6 +60,7 @@ def forked(server: socket.socket, address: str, command: list[str]) -> int | Non
         )
         server.sendall(data)
         pid = int(server.recv(32))
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         server.sendall(GO)
         return pid
     return None
@@ -70,6 +74,7 @@ def attend(server: socket.socket, pid: int) -> int:
             os.kill(pid, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     server.settimeout(None)
     try:
         code = int(server.recv(32))

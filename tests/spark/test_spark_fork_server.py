@@ -205,6 +205,26 @@ def test_sigterm_is_passed_on_and_the_fork_ends(server: ForkServer, modules: Pat
         assert process.poll() is None
 
 
+def test_sigterm_that_comes_as_soon_as_the_fork_begins_ends_it_too(server: ForkServer, modules: Path) -> None:
+    """Nobody passed it on yet: the holder ended alone."""
+    script = (
+        "import os, signal, sys\nfrom klamm_spark import launch\nattend = launch.attend\n"
+        "def late(*given):\n    os.kill(os.getpid(), signal.SIGTERM)\n    return attend(*given)\n"
+        "launch.attend = late\nsys.argv[1:] = ['-m', 'waits']\nsys.exit(launch.main())"
+    )
+    given = environment(server, modules)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        env=given,
+        cwd=modules,
+        stdout=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert done.returncode in {0, -signal.SIGTERM}
+    wait_until(lambda: not children(server), "the end of the fork", timeout_s=20)
+
+
 def test_nothing_stays_of_a_fork_that_has_ended(server: ForkServer, modules: Path) -> None:
     run(server, modules, "-m", "shown")
     wait_until(lambda: not children(server), "the end of its processes")
