@@ -12,8 +12,9 @@ from support.klamm import gone
 
 from klamm.demo.logs.kind import Kind
 from klamm.demo.logs.lines import SERVICES, Plan
-from klamm.demo.logs.measure import Meter
+from klamm.demo.logs.measure import Meter, Reading
 from klamm.demo.logs.process import Process, StageFailed
+from klamm.demo.logs.show import View
 from klamm.demo.logs.stages import GeneratorStage, SparkStage, agent_toml
 from klamm.demo.logs.target import choose
 from klamm_agent.config.agent import AgentConfig
@@ -117,6 +118,16 @@ def test_what_another_start_does_not_mend_is_not_started_again(tmp_path):
     with pytest.raises(StageFailed, match="stage Spark: ConfigError: no such key"):
         stage.mend()
     assert stage.restarts == 0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_view_says_that_the_driver_was_started_again(terminal, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("COLUMNS", "150")
+    reading = Reading(stage="Spark", total=1, rate=0, lag=6, unit="records", note="batch 1", restarts=1)
+    with View(10) as view:
+        view.show([reading])
+    assert ", started again 1 of 3 times" in capsys.readouterr().out
 
 
 def test_the_agents_configuration_is_one(tmp_path):

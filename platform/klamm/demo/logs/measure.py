@@ -37,3 +37,4 @@ class Reading:
     unit: str
     note: str = ""
     mark: tuple[int, ...] = ()
+    restarts: int = 0

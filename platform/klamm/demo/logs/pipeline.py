@@ -157,8 +157,6 @@ class Pipeline:
         spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
         agent, lines = self.agent.status(), self.generator.lines
         batch = _batch(self.spark.progress.get(DOCUMENTS, {})) or "its first batch is under way"
-        if self.spark.restarts:
-            batch += f" (driver restarted {self.spark.restarts} times)"
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
         # The agent takes a copy that copytruncate made for another file and reads it: such lines come twice
         again = f"{ends - lines:,} lines came again" if ends > lines else ""
@@ -182,6 +180,7 @@ class Pipeline:
                 unit=unit,
                 note=note,
                 mark=mark,
+                restarts=self.spark.restarts if stage == "Spark" else 0,
             )
             for stage, total, lag, unit, note, mark in stages
         ]

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from klamm.demo.logs.measure import Reading
+from klamm.demo.logs.stages import RESTARTS
 
 PLAIN_S: Final = 2.0
 
@@ -61,13 +62,18 @@ class View:
         for r in readings:
             lag = "" if r.lag is None else f"{r.lag:,} {r.unit}"
             style = "green" if r.lag == 0 or r.total >= self._total else ""
-            table.add_row(r.stage, f"{r.total:,}", f"{r.rate:,.0f}", lag, r.note, style=style)
+            note = f"{r.note}{_restarts(r)}"
+            table.add_row(r.stage, f"{r.total:,}", f"{r.rate:,.0f}", lag, note, style=style)
         return table
 
     def _print(self, readings: list[Reading]) -> None:
-        parts = [f"{r.stage} {r.total:,} ({r.rate:,.0f}/s{_lag(r)})" for r in readings]
+        parts = [f"{r.stage} {r.total:,} ({r.rate:,.0f}/s{_lag(r)}{_restarts(r)})" for r in readings]
         print(f"{self._seconds():>5}  " + "  ".join(parts), flush=True)
 
 
 def _lag(reading: Reading) -> str:
     return f", lag {reading.lag:,} {reading.unit}" if reading.lag else ""
+
+
+def _restarts(reading: Reading) -> str:
+    return f", started again {reading.restarts} of {RESTARTS} times" if reading.restarts else ""
