@@ -380,7 +380,7 @@ async def test_an_answer_that_is_encoded_in_steps_tells_the_delay(broker, versio
     port = broker.listeners["PLAINTEXT"].port
     quota = AlterClientQuotasRequestEntryData(
         entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None)],
-        ops=[OpData(key="request_percentage", value=0.001)],
+        ops=[OpData(key="request_percentage", value=1e-6)],
     )
     await ask(port, request_frame(AlterClientQuotasRequest(entries=[quota]), 1))
     request = configs()
@@ -424,7 +424,7 @@ async def test_an_answer_in_steps_tells_the_delay_behind_other_fields(broker, re
     unthrottled = await answer()
     quota = AlterClientQuotasRequestEntryData(
         entity=[AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None)],
-        ops=[OpData(key="request_percentage", value=0.001)],
+        ops=[OpData(key="request_percentage", value=1e-6)],
     )
     await ask(port, request_frame(AlterClientQuotasRequest(entries=[quota]), 1))
     told = await answer()

@@ -405,3 +405,28 @@ async def test_slices_give_the_results_in_order_and_errors_to_who_waits(monkeypa
 
     with pytest.raises(ValueError, match="in the middle"):
         await when_done(loop, drive(loop, steps()), lambda found: found)
+
+
+async def test_who_does_not_wait_for_a_change_sees_it_all_the_same(connect, shortest_slices):
+    """Kafka reads a connection's next request when the one before is answered."""
+    one = await connect()
+    described = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
+        ]
+    )
+    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=9, assignments=None)])
+    of_t = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+    _, altered, configs, grown, metadata, gone, again = await asyncio.gather(
+        one.request(topics("t"), 7),
+        one.request(alteration("retention.ms", "77", "t"), 1),
+        one.request(described, 4),
+        one.request(grow, 3),
+        one.request(of_t, 9),
+        one.request(deletion("t"), 6),
+        one.request(topics("t"), 7),
+    )
+    assert altered.responses[0].error_code == grown.results[0].error_code == E.NONE
+    assert configs.results[0].configs[0].value == "77"
+    assert len(metadata.topics[0].partitions) == 9
+    assert gone.responses[0].error_code == again.topics[0].error_code == E.NONE

@@ -54,7 +54,7 @@ async def test_deletions_share_a_write(connect, writes):
     codes = [r.error_code for r in answer.responses]
     assert codes == [0] * 20 + [E.UNKNOWN_TOPIC_OR_PARTITION]
     assert len(writes) == 1, "one request, one write"
-    answers = await asyncio.gather(*(one.request(deletion(name), 6) for name in names[20:]))
+    answers = await asyncio.gather(*[(await connect()).request(deletion(name), 6) for name in names[20:]])
     assert [a.responses[0].error_code for a in answers] == [0] * 20
     assert len(writes) <= 4, "those that come together are written together"
 

@@ -28,8 +28,16 @@ log = logging.getLogger(__name__)
 
 _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _I32: Final = struct.Struct(">i")
-_ALONE: Final = frozenset({ApiKey.CREATE_TOPICS})
-"""Requests that come later and have answers a hundred times their size: later requests of the connection wait for them."""
+_ALONE: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
+"""Changes of topics and configurations: later requests of the connection wait for them, and see what they have changed."""
 
 
 class _Encoded(NamedTuple):
