@@ -161,7 +161,10 @@ class Supervised:
             self._child.send({"method": "stop", "params": {"timeout_s": timeout_s}})
         _, late = await asyncio.wait({self._task}, timeout=timeout_s)
         if late and self._child is not None:
-            log.warning("[%s] did not stop within %g s, killing it", self.key, timeout_s)
+            if timeout_s:
+                log.warning("[%s] did not stop within %g s, killing it", self.key, timeout_s)
+            else:  # it was given no time; who stops it has said why
+                log.info("[%s] is killed", self.key)
             self._child.kill()
             _, late = await asyncio.wait({self._task}, timeout=_KILL_TIMEOUT_S)
         if late:
