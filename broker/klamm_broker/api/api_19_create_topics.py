@@ -107,14 +107,14 @@ def creation(
                 raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA)
             new[name] = partitions, overrides
         except (KlammError, OSError) as e:
-            failed[name] = e
+            failed[name] = e.with_traceback(None)  # which holds this frame, and so the connection
         yield None
     if not request.validate_only:
         for name in list(new):  # other requests may have run between the steps
             try:
                 _check_name(broker, name, {})
             except Refused as e:
-                failed[name] = e
+                failed[name] = e.with_traceback(None)
                 del new[name]
         if INTERNAL_TOPICS.isdisjoint(new):
             failed |= yield from broker.topic_changes.creating(new)

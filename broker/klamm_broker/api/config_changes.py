@@ -407,10 +407,10 @@ def each_resource(
                 raise ConfigRefused(INVALID_REQUEST, "Each resource must appear at most once.")
             outcomes.append((yield from change(resource)))
         except ConfigRefused as e:
-            outcomes.append(e)
+            outcomes.append(e.with_traceback(None))  # which holds this frame, and so the connection
         except OSError as e:
             log.error("the configuration of %s could not be stored: %s", resource.resource_name, e)  # noqa: TRY400
-            outcomes.append(e)
+            outcomes.append(e.with_traceback(None))
         yield None
     errors = yield from _altering_topics(broker, [o for o in outcomes if isinstance(o, TopicChange)])
     results: list[tuple[_Resource, ErrorCode, str | None]] = []

@@ -63,7 +63,7 @@ class LogManager(OpenLogs):
                 try:
                     made.append((yield from self._prepare(name, partitions, configs)))
                 except (KlammError, KeyError, OSError) as e:
-                    failed[name] = e
+                    failed[name] = e.with_traceback(None)
             try:
                 if made:
                     yield from self._registry.putting(*made)
@@ -76,7 +76,7 @@ class LogManager(OpenLogs):
                         self._open(topic, partition, config, now_ms=now_ms)
                         yield None
                 except (KlammError, OSError) as e:
-                    failed[topic.name] = e
+                    failed[topic.name] = e.with_traceback(None)
             try:
                 yield self._sync_directories
             except OSError as e:
@@ -140,7 +140,7 @@ class LogManager(OpenLogs):
                         self._make_directory(topic, partition)
                         yield None
                 except (KlammError, OSError) as e:
-                    failed[name] = e
+                    failed[name] = e.with_traceback(None)
             ready = {name: wanted[name] for name in topics if name not in failed}
             try:
                 if ready:
@@ -172,7 +172,7 @@ class LogManager(OpenLogs):
                     self._open(topics[name], partition, config, now_ms=now_ms)
                     yield None
             except (KlammError, OSError) as e:
-                failed[name] = e
+                failed[name] = e.with_traceback(None)
         try:
             yield self._sync_directories
         except OSError as e:

@@ -128,10 +128,9 @@ class Connection:
     """Reads frames, dispatches them, writes answers.
 
     `dispatch` is the server's unless a login stands before it: whoever makes the connection must say which, for it reads
-    from then on. A change holds from the next request on. `on_close` is
-    called when the connection closes.
-    `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
-    being handled, and with quotas `charge`, its account; it `began` when its bytes came, or when the request before it was done.
+    from then on. A change holds from the next request on. `on_close` is called when the connection closes. `last_active` is
+    when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is being handled, and
+    with quotas `charge`, its account; it `began` when its bytes came, or when the request before it was done.
     """
 
     __slots__ = (
@@ -160,7 +159,6 @@ class Connection:
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()
         self.metrics: ApiMetrics
-        self.closed = False
         self._buf = bytearray(IDLE_BUFFER_BYTES)
         self._view = memoryview(self._buf)
         self._start = self._end = self._peak = 0
@@ -168,7 +166,7 @@ class Connection:
         self._parked: deque[Slot] = deque()
         self._parked_bytes = self._held = 0
         self._out: list[Piece] = []
-        self._writing = self._processing = self._quiet = False
+        self.closed = self._writing = self._processing = self._quiet = False
         self._delays = Delays()
         self.charge: Charge | None = None
         self.send: Send = self._plain_send
@@ -215,8 +213,7 @@ class Connection:
         self.close(f"read failed: {error.strerror or error}", level=logging.DEBUG)
 
     def _on_eof(self) -> None:
-        held = self._end - self._start
-        if held:
+        if held := self._end - self._start:
             what = "a size field" if held < 4 else "a request"
             self.close(f"truncated request: the peer left after {held} of {self._need} bytes of {what}")
         else:
@@ -482,8 +479,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        if level is None:
-            level = self.server.faults.level(self.loop)
+        level = self.server.faults.level(self.loop) if level is None else level
         log.log(level, "connection %s closed: %s", self, why)
         self.loop.remove_reader(self._fd)
         if self._writing:
@@ -498,3 +494,7 @@ class Connection:
         self._parked.clear()
         self.sock.close()
         self.server.forget(self)
+        self.loop.call_soon(self._let_go)  # a request may still read it
+
+    def _let_go(self) -> None:
+        self._buf, self._view = bytearray(), memoryview(b"")
