@@ -430,3 +430,27 @@ async def test_who_does_not_wait_for_a_change_sees_it_all_the_same(connect, shor
     assert configs.results[0].configs[0].value == "77"
     assert len(metadata.topics[0].partitions) == 9
     assert gone.responses[0].error_code == again.topics[0].error_code == E.NONE
+
+
+async def test_topics_do_not_wait_for_a_listener_whose_key_stores_are_read(server, connect, monkeypatch):
+    gate, reached = threading.Event(), asyncio.Event()
+
+    def reading(name, configs):
+        reached.set()
+        yield lambda: gate.wait(60)
+
+    monkeypatch.setattr(server.broker, "reading_dynamic_config", reading)
+    one, other = await connect(), await connect()
+    await other.request(topics("t"), 7)
+    config = AlterableConfig(name="log.retention.ms", config_operation=0, value="5000")
+    of_broker = AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+    slow = asyncio.create_task(one.request(IncrementalAlterConfigsRequest(resources=[of_broker]), 1))
+    await reached.wait()
+    altered = await other.request(alteration("retention.ms", "77", "t"), 1)
+    assert altered.responses[0].error_code == E.NONE
+    assert not slow.done()
+    gate.set()
+    assert (await slow).responses[0].error_code == E.NONE
+    assert server.broker.topics.by_name["t"].config.retention_ms == 77
+    assert server.broker.config.topic_defaults["retention.ms"] == "5000"
+    assert not server.broker.topic_changes._altering

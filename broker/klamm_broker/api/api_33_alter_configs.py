@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 def alter_configs(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
-    return broker.topic_changes.alter(_alteration(broker, ctx, request))
+    return broker.topic_changes.alter(
+        _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
+    )
 
 
 def _alteration(

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
-    return broker.topic_changes.alter(_alteration(broker, ctx, request))
+    return broker.topic_changes.alter(
+        _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
+    )
 
 
 def _alteration(

@@ -390,6 +390,11 @@ class _Named(Protocol):
 _Resource = TypeVar("_Resource", bound=_Named)
 
 
+def topics_of(resources: Sequence[_Named]) -> set[str]:
+    """Returns the topics among these: their changes are stored beside the event loop, those of other resources at once."""
+    return {r.resource_name for r in resources if r.resource_type == ResourceType.TOPIC}
+
+
 def each_resource(
     broker: BrokerState,
     resources: Sequence[_Resource],

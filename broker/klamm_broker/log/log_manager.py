@@ -241,7 +241,7 @@ class LogManager(OpenLogs):
     def _configure_logs(self, topic: Topic) -> None:
         """Give a topic's logs the configuration that follows from its own and the defaults."""
         try:
-            config = self._config(topic.configs)
+            config = self._config(topic.configs, of=topic.name)
         except ConfigError as e:
             log.warning("topic %s stays with the defaults that it has: %s", topic.name, e)
             return

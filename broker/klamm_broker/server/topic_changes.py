@@ -2,8 +2,8 @@
 
 A change of the topic registry is an fsync, and writes all topics: a request makes one. Deletions that come while one
 is going on, from any client, are done with one change of the registry, as group commit does for records. Requests
-that change configurations take turns, so that each begins with what the last one has left. A `TopicListener` hears of each change, once logs and
-`Storage.topics` agree. Event loop's thread only.
+that change the configuration of the same topic take turns, so that each begins with what the last one has left. A `TopicListener` hears
+of each change, once logs and `Storage.topics` agree. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from klamm_base.internal_topics import INTERNAL_TOPICS
@@ -54,7 +55,8 @@ class TopicChanges:
         self._waiting: list[tuple[Topic, asyncio.Future[Exception | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._altering: asyncio.Future[Any] | None = None  # the last request that changes configurations
+        self._altering: dict[str, asyncio.Future[Any]] = {}
+        """Topics whose configuration is being changed: the last request that does."""
         self._going: dict[str, asyncio.Future[None]] = {}
         """Topics that nobody sees any more, and whose names are not free yet."""
         self._coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -67,12 +69,18 @@ class TopicChanges:
         """
         return self._run_after({self._going[name] for name in creates if name in self._going}, steps)
 
-    def alter(self, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
-        """Run steps that change configurations, once those of earlier requests have ended."""
-        before = set() if self._altering is None or self._altering.done() else {self._altering}
-        result = self._run_after(before, steps)
-        self._altering = result if isinstance(result, asyncio.Future) else None
+    def alter(self, steps: Steps[_R], *, topics: Collection[str]) -> _R | asyncio.Future[_R]:
+        """Run steps that change configurations, once those of earlier requests for any of these topics have ended."""
+        result = self._run_after({self._altering[name] for name in topics if name in self._altering}, steps)
+        if isinstance(result, asyncio.Future):
+            self._altering |= dict.fromkeys(topics, result)
+            result.add_done_callback(partial(self._altered, topics))
         return result
+
+    def _altered(self, topics: Collection[str], done: asyncio.Future[Any]) -> None:
+        for name in topics:
+            if self._altering.get(name) is done:
+                del self._altering[name]
 
     def _run_after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R | asyncio.Future[_R]:
         result = self._loop.create_task(self._after(others, steps)) if others else drive(self._loop, steps)
