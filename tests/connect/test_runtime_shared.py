@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from support.runtime import Watched, alive, connector_spec, install_plugins, private_kib, task_spec, wait_for
@@ -188,3 +190,20 @@ def test_the_key_is_of_worker_and_connector():
     assert not Limits.of({"task.processes": "connector"}, {"task.processes": "task"}).shared
     with pytest.raises(ConfigError, match=r"task\.processes"):
         Limits.of({}, {"task.processes": "thread"})
+
+
+def test_a_worker_with_a_thousand_of_them_goes_on():
+    """The descriptors of one more are beyond 1,023 then, which select() does not take."""
+    lives = """
+import fcntl, resource, socket
+from klamm.connect.child.shared import Host
+resource.setrlimit(resource.RLIMIT_NOFILE, (3000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+ours, door = socket.socketpair()
+door = socket.socket(fileno=fcntl.fcntl(door.detach(), fcntl.F_DUPFD, 2000))
+ours.close()
+raise SystemExit(Host(door).run())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", lives], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

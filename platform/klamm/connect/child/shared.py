@@ -47,12 +47,14 @@ class Host:
         main.log_to(_Output(self))
         main.tell_stacks()
         decoder, fds = Decoder(), list[int]()
-        sources: list[socket.socket | int] = [self._door, self._signals_r]
+        poller = select.poll()  # with a thousand such processes descriptors are beyond those of select()
+        for source in (self._door, self._signals_r):
+            poller.register(source, select.POLLIN)
         while True:
-            ready, _, _ = select.select(sources, [], [])
+            ready = {fd for fd, _ in poller.poll()}
             if self._signals_r in ready and signal.SIGTERM in os.read(self._signals_r, 64):
                 self._stop_all()
-            if self._door not in ready:
+            if self._door.fileno() not in ready:
                 continue
             data, more, _, _ = socket.recv_fds(self._door, _RECEIVE_BYTES, 64)
             if not data:
