@@ -170,7 +170,7 @@ BARS: list[Bar] = [
     *_growth("connections", "connections", "1,000", "5,000"),
     *_growth("groups", "consumer groups", "100", "1,000"),
     *_growth("files", "followed files", "1,000", "5,000"),
-    *_growth("shared-connectors", "connectors of four tasks", "100", "500", idle=None),
+    *_growth("shared-connectors", "connectors of four tasks in one process", "100", "500", idle=None),
     Bar("all parts under mixed load", "parts that have grown", "soak/mixed", "60", ours="parts that have grown", most=0),
     Bar("lines through Spark into nothing", "CPU s per million", "bench/pipeline/throughput", "noop", ours="CPU s per million", most=22),
     Bar("lines through Spark into nothing", "lines/s", "bench/pipeline/throughput", "noop", ours="lines/s", least=80_000),

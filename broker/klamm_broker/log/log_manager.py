@@ -63,7 +63,7 @@ class LogManager(OpenLogs):
                 try:
                     made.append((yield from self._prepare(name, partitions, configs)))
                 except (KlammError, KeyError, OSError) as e:
-                    failed[name] = e.with_traceback(None)
+                    failed[name] = e.with_traceback(None)  # which holds this frame, a cycle with `failed`
             try:
                 if made:
                     yield from self._registry.putting(*made)
