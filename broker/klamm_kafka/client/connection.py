@@ -242,7 +242,7 @@ class Connection:
         if not 4 <= size <= RESPONSE_BYTES_MAX:
             raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
 
-    def deliver(self, frame: bytes) -> None:
+    def deliver(self, frame: bytes | bytearray) -> None:
         if not self._pending:
             raise ConnectionLost("an answer that nobody asked for")
         correlation_id, answer_type, version, waiter = self._pending[0]

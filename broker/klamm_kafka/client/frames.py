@@ -19,8 +19,8 @@ class FrameOwner(Protocol):
     def check_size(self, size: int) -> None:
         """Raises an exception for a size that no frame has."""
 
-    def deliver(self, frame: bytes) -> None:
-        """Takes a frame."""
+    def deliver(self, frame: bytes | bytearray) -> None:
+        """Takes a frame. Nothing else writes into it."""
 
     def failed(self, error: Exception | None) -> None:
         """Called when the connection is lost, or with what `check_size` and `deliver` raised. None: the peer ended it."""
@@ -61,7 +61,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._frame_end += nbytes
             if self._frame_end == len(self._frame):
                 frame, self._frame = self._frame, None
-                owner.deliver(bytes(frame))
+                owner.deliver(frame)
         except Exception as e:
             owner.failed(e)
 

@@ -44,8 +44,10 @@ def start(
     import signal
 
     from klamm_agent.service import Service
+    from klamm_base.freed_memory import keep_freed
     from klamm_base.service_manager import say_ready
 
+    keep_freed()
     with reported(server=True):
         service = Service(config, stats_interval)
 
