@@ -102,19 +102,37 @@ async def test_who_sees_that_a_topic_is_gone_may_take_its_name(server, connect, 
     assert (await deleting).responses[0].error_code == 0
 
 
-async def test_a_topic_that_grows_is_not_deleted_meanwhile(server, connect, shortest_slices):
-    one, other = await connect(), await connect()
-    await one.request(topics("t"), 7)
-    grow = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=20, assignments=None)])
-    growing = asyncio.create_task(one.request(grow, 3))
-    while not server.broker.logs.busy:
-        await asyncio.sleep(0)
-    refused = (await other.request(deletion("t"), 6)).responses[0]
-    assert refused.error_code == E.REASSIGNMENT_IN_PROGRESS
-    assert refused.error_message == "Partitions are being added to topic t."
-    assert (await other.request(grow, 3)).results[0].error_code == E.REASSIGNMENT_IN_PROGRESS
-    assert (await growing).results[0].error_code == 0
-    assert (await other.request(deletion("t"), 6)).responses[0].error_code == 0
+async def test_changes_of_a_topic_that_grows_take_turns(server, connect, shortest_slices):
+    other = await connect()
+    await other.request(topics("t"), 7)
+    changes = [growth(50, "t"), growth(60, "t"), deletion("t"), growth(70, "t"), deletion("t")]
+    ended, waiting = [], []
+
+    async def ask(client, change):
+        answer = await client.request(change)
+        ended.append(change)
+        return getattr(answer, "results", None) or answer.responses
+
+    for change in changes:
+        waiting.append(asyncio.create_task(ask(await connect(), change)))
+        described = await other.request(MetadataRequest(topics=None), 12)
+    assert ended == []
+    assert [len(t.partitions) for t in described.topics] == [1], "others are served meanwhile"
+    codes = [result.error_code for [result] in await asyncio.gather(*waiting)]
+    assert codes == [E.NONE, E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
+    assert ended == changes
+    assert not server.broker.topics.by_name
+    assert (await other.request(topics("t"), 7)).topics[0].error_code == E.NONE
+
+
+async def test_a_broker_that_stops_ends_the_changes_that_wait(server, shortest_slices):
+    broker = server.broker
+    topic = broker.topic_changes.create_topic("t", partitions=1)
+    growing = broker.topic_changes.change(broker.topic_changes.growing({"t": 20}), topics=["t"])
+    gone = broker.topic_changes.delete(topic)
+    await broker.topic_changes.finish()
+    assert (growing.result(), gone.result()) == ({}, None)
+    assert not broker.topics.by_name
 
 
 async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connect, monkeypatch):
@@ -453,4 +471,4 @@ async def test_topics_do_not_wait_for_a_listener_whose_key_stores_are_read(serve
     assert (await slow).responses[0].error_code == E.NONE
     assert server.broker.topics.by_name["t"].config.retention_ms == 77
     assert server.broker.config.topic_defaults["retention.ms"] == "5000"
-    assert not server.broker.topic_changes._altering
+    assert not server.broker.topic_changes._changing

@@ -2,7 +2,7 @@
 
 Behaviour: deletes topics by name, from version 6 also by id, with their records and committed offsets.
 `delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; deletions that come together are
-written together (`server/topic_changes.py`). A topic that is getting partitions stays (REASSIGNMENT_IN_PROGRESS).
+written together (`server/topic_changes.py`). A topic that is getting partitions is deleted once it has them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def alter_configs(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
-    return broker.topic_changes.alter(
+    return broker.topic_changes.change(
         _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
     )
 

@@ -45,7 +45,9 @@ log = logging.getLogger(__name__)
 def create_partitions(
     broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | asyncio.Future[CreatePartitionsResponse]:
-    results = broker.topic_changes.run(_grow_all(broker, ctx, request))
+    results = broker.topic_changes.change(
+        _grow_all(broker, ctx, request), topics=[topic.name for topic in request.topics]
+    )
     return when_done(broker.loop, results, lambda found: CreatePartitionsResponse(results=found))
 
 
@@ -112,8 +114,6 @@ def _why_not(broker: BrokerState, asked: CreatePartitionsTopic) -> tuple[ErrorCo
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist."
     have = len(topic.partitions)
-    if asked.name in broker.logs.busy:
-        return ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to topic {asked.name}."
     if asked.count == have:
         return ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)."
     if asked.count < have:

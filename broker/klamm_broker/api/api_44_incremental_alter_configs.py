@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
-    return broker.topic_changes.alter(
+    return broker.topic_changes.change(
         _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
     )
 

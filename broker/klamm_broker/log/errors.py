@@ -102,12 +102,6 @@ class OffsetOutOfRange(LogError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class TopicBusy(LogError):
-    """A change of a topic that is being made, grown or deleted."""
-
-    code = ErrorCode.REASSIGNMENT_IN_PROGRESS
-
-
 class StorageError(LogError):
     """The disk failed an operation; the log refuses appends until it succeeds."""
 

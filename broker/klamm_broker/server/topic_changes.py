@@ -1,9 +1,9 @@
 """Creates, grows and deletes topics: in slices, so that the event loop goes on, and deletions in batches.
 
 A change of the topic registry is an fsync, and writes all topics: a request makes one. Deletions that come while one
-is going on, from any client, are done with one change of the registry, as group commit does for records. Requests
-that change the configuration of the same topic take turns, so that each begins with what the last one has left. A `TopicListener` hears
-of each change, once logs and `Storage.topics` agree. Event loop's thread only.
+is going on, from any client, are done with one change of the registry, as group commit does for records. Growths,
+deletions and changes of the configuration of the same topic take turns in the order of their requests, so that each begins with what the
+last one has left. A `TopicListener` hears of each change, once logs and `Storage.topics` agree. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from klamm_base.internal_topics import INTERNAL_TOPICS
-from klamm_broker.log.errors import LogError, TopicBusy
+from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.slices import drive, when_done
 from klamm_broker.server.topics import metric_name
@@ -55,8 +55,8 @@ class TopicChanges:
         self._waiting: list[tuple[Topic, asyncio.Future[Exception | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._altering: dict[str, asyncio.Future[Any]] = {}
-        """Topics whose configuration is being changed: the last request that does."""
+        self._changing: dict[str, asyncio.Future[Any]] = {}
+        """Topics that are being changed: the last change in the line of each."""
         self._going: dict[str, asyncio.Future[None]] = {}
         """Topics that nobody sees any more, and whose names are not free yet."""
         self._coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -69,25 +69,33 @@ class TopicChanges:
         """
         return self._run_after({self._going[name] for name in creates if name in self._going}, steps)
 
-    def alter(self, steps: Steps[_R], *, topics: Collection[str]) -> _R | asyncio.Future[_R]:
-        """Run steps that change configurations, once those of earlier requests for any of these topics have ended."""
-        result = self._run_after({self._altering[name] for name in topics if name in self._altering}, steps)
+    def change(self, steps: Steps[_R], *, topics: Collection[str]) -> _R | asyncio.Future[_R]:
+        """Run steps that change topics which are there, once earlier changes of any of them have ended."""
+        result = self._run_after({self._changing[name] for name in topics if name in self._changing}, steps)
         if isinstance(result, asyncio.Future):
-            self._altering |= dict.fromkeys(topics, result)
-            result.add_done_callback(partial(self._altered, topics))
+            self._line_up(result, topics)
         return result
 
-    def _altered(self, topics: Collection[str], done: asyncio.Future[Any]) -> None:
+    def _line_up(self, change: asyncio.Future[Any], topics: Collection[str]) -> None:
+        """Let later changes of these topics wait for this one."""
+        self._changing |= dict.fromkeys(topics, change)
+        change.add_done_callback(partial(self._changed, topics))
+
+    def _changed(self, topics: Collection[str], done: asyncio.Future[Any]) -> None:
         for name in topics:
-            if self._altering.get(name) is done:
-                del self._altering[name]
+            if self._changing.get(name) is done:
+                del self._changing[name]
 
     def _run_after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R | asyncio.Future[_R]:
         result = self._loop.create_task(self._after(others, steps)) if others else drive(self._loop, steps)
         if isinstance(result, asyncio.Future):
-            self._under_way.add(result)
-            result.add_done_callback(self._under_way.discard)
+            self._keep(result)
         return result
+
+    def _keep(self, change: asyncio.Future[Any]) -> None:
+        """Let `finish` wait for a change."""
+        self._under_way.add(change)
+        change.add_done_callback(self._under_way.discard)
 
     async def _after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R:
         await asyncio.wait(others)
@@ -96,9 +104,8 @@ class TopicChanges:
 
     async def finish(self) -> None:
         """Wait for what is under way."""
-        while self._under_way or self._deleting:
-            if self._under_way:
-                await asyncio.wait(self._under_way)
+        while self._under_way:
+            await asyncio.wait(self._under_way)
             await asyncio.sleep(0)
 
     # ---- creation
@@ -180,13 +187,25 @@ class TopicChanges:
     # ---- deletion
 
     def delete(self, topic: Topic) -> asyncio.Future[Exception | None]:
-        """Delete a topic, together with others; the future gives the error if it is still there: TopicBusy, OSError."""
+        """Delete a topic, once earlier changes of it have ended, together with others.
+
+        The future gives the OSError if it is still there.
+        """
         answer: asyncio.Future[Exception | None] = self._loop.create_future()
+        earlier = self._changing.get(topic.name)
+        self._keep(answer)
+        self._line_up(answer, [topic.name])
+        if earlier is None:
+            self._delete_soon(topic, answer)
+        else:
+            earlier.add_done_callback(lambda _: self._delete_soon(topic, answer))
+        return answer
+
+    def _delete_soon(self, topic: Topic, answer: asyncio.Future[Exception | None]) -> None:
         self._waiting.append((topic, answer))
         if not self._deleting:
             self._deleting = True
             self._loop.call_soon(self._delete_all)
-        return answer
 
     def _delete_all(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -202,24 +221,19 @@ class TopicChanges:
         when_done(self._loop, result, told)
 
     def _deletion(self, topics: list[Topic]) -> Steps[dict[bytes, Exception]]:
-        """Delete topics, but those that are growing. Returns the errors by id."""
-        busy = self._storage.logs.busy
-        errors: dict[bytes, Exception] = {
-            topic.id: TopicBusy(f"Partitions are being added to topic {topic.name}.")
-            for topic in topics if topic.name in busy
-        }  # fmt: skip
-        free = [topic for topic in topics if topic.id not in errors]
-        if free:
+        """Delete topics. Returns the errors by id."""
+        error: Exception | None = None
+        if topics:
             try:
-                yield from self.deleting(free)
+                yield from self.deleting(topics)
             except OSError as e:
-                some = free[0].name if len(free) == 1 else f"{free[0].name} and {len(free) - 1} more"
+                some = topics[0].name if len(topics) == 1 else f"{topics[0].name} and {len(topics) - 1} more"
                 log.error("topic %s could not be deleted: %s", some, e)  # noqa: TRY400
-                errors |= dict.fromkeys((topic.id for topic in free), e)
+                error = e
             except Exception as e:  # a defect of ours: tell those who wait, and go on with later deletions
                 log.exception("topics could not be deleted")
-                errors |= dict.fromkeys((topic.id for topic in free), OSError(errno.EIO, repr(e)))
-        return errors
+                error = OSError(errno.EIO, repr(e))
+        return {} if error is None else {topic.id: error for topic in topics}
 
     def deleting(self, topics: Sequence[Topic]) -> Steps[None]:
         """Delete topics in steps: once the registry is written they are gone for everybody, or OSError is raised."""
