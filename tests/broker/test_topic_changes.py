@@ -8,12 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.inprocess import answered_between_slices, produce, serving
+from support.inprocess import answered_between_slices, hold_in_thread, in_time, produce, serving
 from support.topic_requests import alteration, deletion, growth, topics
 
 from klamm_broker.api import api_19_create_topics
 from klamm_broker.log import checkpoints
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.mirror_topic import MIRROR, PROMOTED, STATE
 from klamm_broker.log.steps import finish
 from klamm_broker.log.topic_registry import Topic, TopicRegistry
 from klamm_broker.server import slices
@@ -123,6 +124,23 @@ async def test_changes_of_a_topic_that_grows_take_turns(server, connect, shortes
     assert ended == changes
     assert not server.broker.topics.by_name
     assert (await other.request(topics("t"), 7)).topics[0].error_code == E.NONE
+
+
+async def test_a_mirror_topic_that_grows_is_promoted_with_all_its_partitions(server, connect, monkeypatch):
+    one, other = await connect(), await connect()
+    topic = server.broker.topic_changes.create_topic("t", partitions=1, overrides={STATE: MIRROR})
+    begun, go_on = hold_in_thread(monkeypatch, TopicRegistry, "_write")
+    growing = asyncio.create_task(one.request(growth(9, "t"), 3))
+    await in_time(begun)
+    promoting = asyncio.create_task(other.request(alteration(STATE, PROMOTED, "t"), 1))
+    await (await connect()).request(MetadataRequest(topics=[]), 12)
+    go_on.set()
+    assert (await growing).results[0].error_code == E.NONE
+    answer = (await promoting).responses[0]
+    assert (answer.error_code, answer.error_message) == (E.NONE, None)
+    assert topic.overrides[STATE] == PROMOTED
+    assert {partition.log.promotion_epoch for partition in topic.partitions} == {1}
+    assert len(topic.partitions) == 9
 
 
 async def test_a_broker_that_stops_ends_the_changes_that_wait(server, shortest_slices):
