@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ class Checkout:
         return subprocess.Popen(
             [str(self.folder / "dev"), *args],
             env={"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/")},
-            stderr=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE, text=True, process_group=0,
         )  # fmt: skip
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
@@ -126,7 +127,7 @@ def test_an_environment_of_another_pyproject_is_brought_up_to_date(checkout):
     with (checkout.folder / "pyproject.toml").open("a") as file:
         file.write("\n# a dependency more\n")
     assert "making the environment" in checkout.run("test").stderr
-    assert "-m pip install --quiet -e . --group dev" in calls.read_text().splitlines()
+    assert "pip install --quiet -e . --group dev\n" in calls.read_text()
     assert checkout.run("test").stderr == ""  # once
 
 
@@ -136,7 +137,7 @@ def test_the_log_demonstration_needs_the_extras_and_the_other_one_does_not(check
     mark.rename(mark.with_name(".klamm-runtime"))
     assert checkout.run("demo").stderr == ""
     assert "making the environment in .venv (all)" in checkout.run("demo", "logs").stderr
-    assert "-m pip install --quiet -e .[all]" in calls.read_text().splitlines()
+    assert "pip install --quiet -e .[all]\n" in calls.read_text()
     assert (
         checkout.run("demo", "logs").stderr == checkout.run("demo").stderr == ""
     )  # once, and it is enough for both
@@ -149,13 +150,54 @@ def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
     assert not (checkout.folder / ".venv").exists()
 
 
+def test_an_environment_that_cannot_be_removed_is_told_in_one_sentence(checkout):
+    checkout.environment()
+    (checkout.folder / ".venv/.klamm-home").write_text("/somewhere/else\n")
+    (checkout.bin / "rm").unlink()
+    checkout.program(
+        "rm", "#!/bin/sh\nfor n in a b c; do echo \"rm: cannot remove '.venv/$n'\" >&2; done\nexit 1\n"
+    )
+    result = checkout.run("test")
+    assert result.returncode == 1
+    assert result.stderr == (
+        "dev: the environment in .venv does not work here and cannot be removed; another user may own it. Remove it first:\n"
+        f"    sudo rm -rf '{checkout.folder}/.venv'\n"
+    )
+
+
+@pytest.mark.parametrize("where", ["venv", "pip"])
+def test_ctrl_c_while_the_environment_is_made_is_one_sentence(checkout, where):
+    modules = checkout.folder / "modules"
+    modules.mkdir()
+    (modules / f"{where}.py").write_text("""import sys, time
+if __name__ == "__main__" and sys.argv[1:] != ["--version"]:
+    print("it runs", file=sys.stderr, flush=True)
+    time.sleep(60)
+""")
+    python = f'#!/bin/sh\nPYTHONPATH="{modules}" exec "{sys.executable}" "$@"\n'
+    if where == "pip":
+        checkout.environment().with_name("python").write_text(python)
+        (checkout.folder / ".venv/.klamm-dev").unlink()
+    checkout.program("python3", python)
+    started = checkout.start("test")
+    try:
+        said = [started.stderr.readline() for _ in range(2)]
+        os.killpg(started.pid, signal.SIGINT)
+        rest = started.communicate(timeout=60)[1]
+    finally:
+        started.kill()
+    assert said == ["dev: making the environment in .venv (dev), once ...\n", "it runs\n"]
+    assert rest == "dev: interrupted; the next ./dev goes on making the environment\n"
+    assert started.returncode == 130
+
+
 def test_a_second_start_waits_for_the_environment_that_the_first_makes(checkout):
     gate = checkout.folder / "gate"
     os.mkfifo(gate)
     checkout.program(
         "python3",
         f"""#!/bin/sh
-[ "$1 $2" = "-m venv" ] || exec "{sys.executable}" "$@"
+[ "$3" = venv ] || exec "{sys.executable}" "$@"
 read go <gate
 cp -R made .venv""",
     )
@@ -175,9 +217,9 @@ cp -R made .venv""",
         for started in filter(None, (first, second)):
             started.kill()
             started.communicate()
-    calls = (checkout.folder / ".venv/bin/calls").read_text().splitlines()
-    assert calls.count("-m pip install --quiet -e .") == 1
-    assert calls.count("-m klamm.demo") == 2
+    calls = (checkout.folder / ".venv/bin/calls").read_text()
+    assert calls.count("pip install --quiet -e .\n") == 1
+    assert calls.count("-m klamm.demo\n") == 2
 
 
 @pytest.mark.usefixtures("processes")
