@@ -16,6 +16,9 @@ from pathlib import Path
 
 import psutil
 
+# As after pip, which compiles: where this is set, each start of a program would compile again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 KAFKA_HOME = Path(os.environ.get("KAFKA_HOME", Path.home() / ".cache/kafka-oracle"))
 CERTIFICATE = Path(__file__).parents[1] / "tests/fixtures/stores/server.pem"
 """Key and certificate of the brokers\' TLS listeners, of the tests."""
