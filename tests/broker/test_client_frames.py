@@ -18,14 +18,14 @@ from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceReque
 
 class Owner:
     def __init__(self) -> None:
-        self.frames: list[bytes] = []
+        self.frames: list[bytes | bytearray] = []
         self.errors: list[Exception | None] = []
 
     def check_size(self, size: int) -> None:
         if size > 1_000_000:
             raise ValueError(f"size {size}")
 
-    def deliver(self, frame: bytes) -> None:
+    def deliver(self, frame: bytes | bytearray) -> None:
         self.frames.append(frame)
 
     def failed(self, error: Exception | None) -> None:
@@ -61,6 +61,8 @@ def test_pieces_of_any_size_make_the_same_frames(sizes, pieces):
     owner = asyncio.run(received(stream, pieces))
     assert owner.frames == frames
     assert not owner.errors
+    large = [frame for frame in owner.frames if len(frame) > SCRATCH_BYTES]
+    assert all(isinstance(frame, bytearray) for frame in large), "received into, and not copied"
 
 
 def test_a_size_that_no_frame_has_ends_it():

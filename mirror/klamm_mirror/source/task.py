@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
+from klamm_base.freed_memory import keep_freed
 from klamm_kafka.client import TransactionFailed
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.changes import Committed
 from klamm_mirror.copy.copier import PROGRESS_S, Copier, CopierSettings
 from klamm_mirror.copy.copies import BeginAgain
+from klamm_mirror.copy.fetch_size import UNDER_WAY_BYTES
 from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 SETTLE_S: Final = 2.0
 SETTLE_STEP_S: Final = 0.05
 RETRY_S: Final = 0.5
+KEPT_BYTES: Final = UNDER_WAY_BYTES
+"""Freed memory that the task's process keeps: an answer, the batches made of it, and the next answer come and go together."""
 SAYING_SHARE: Final = 0.01
 """The share of the time that the task's status may take, however many partitions there are."""
 
@@ -65,6 +69,7 @@ class MirrorSourceTask(DriverTask):
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
+        keep_freed(KEPT_BYTES)
         self._alias, self._target = settings.source_alias, settings.target_alias
         self._settings = settings.copier
         self._found_later = settings.found_later

@@ -47,7 +47,7 @@ def start(
     from klamm_base.freed_memory import keep_freed
     from klamm_base.service_manager import say_ready
 
-    keep_freed()
+    keep_freed(16 << 20)  # several of the largest batches
     with reported(server=True):
         service = Service(config, stats_interval)
 

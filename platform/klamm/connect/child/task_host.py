@@ -14,7 +14,6 @@ from klamm.connect.child.warm import plugins_of
 from klamm.connect.children.channel import Message
 from klamm.connect.model import Kind, TaskSpec
 from klamm.connect.settings.limits import Limits
-from klamm_base.freed_memory import keep_freed
 from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceConnector, SourceTask
 from klamm_plugins.discovery import PluginManager, python_name
 from klamm_plugins.errors import ConfigError
@@ -29,7 +28,6 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     """Runs a task's process from its order to its end."""
     spec = TaskSpec.from_json(order["spec"])
     gc.set_threshold(_GC_OBJECTS, 20, 20)
-    keep_freed()
     limits = Limits.of(spec.worker, spec.connector_config)
     limit_memory(limits.memory_bytes)
     control.expect_silence(limits.heartbeat_ms)
