@@ -309,3 +309,24 @@ def test_a_copy_made_while_nobody_looked(world):
     world.append("a", 5)
     world.kill()
     assert sorted(world.settle()) == [*range(1, 71), *range(72, 77)]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_copy_gets_the_inode_of_a_file_that_was_removed(world, killed):
+    """As logrotate's copytruncate with `rotate N` leaves it: the oldest goes, and the new copy may get its inode."""
+    world.append("b", 60)
+    world.append("a", 60)
+    world.look_around()
+    world.ack(9)
+    world.save()
+    world.now += LIMITS.close_inactive + 1
+    world.look_around()  # closed: nobody holds the inode
+    if killed:
+        world.kill()
+    data = world.path("a").read_bytes()
+    world.path("b").write_bytes(data)  # other content under an inode that is known
+    world.touch(world.path("b"))
+    os.truncate(world.path("a"), 0)
+    world.touch(world.path("a"))
+    world.append("a", 5)
+    assert sorted(world.settle()) == list(range(1, 126))

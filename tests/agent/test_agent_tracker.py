@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -501,3 +502,39 @@ class TestPolicies:
         assert [(g.start, g.end, g.reason) for g in tracker.gaps] == [(0, 500, "gone")]
         with contextlib.suppress(StopIteration):
             assert next(iter(tracker)) is None
+
+
+@pytest.mark.parametrize("read", [0, 50])
+def test_a_file_that_gets_the_inode_of_another_inputs_file_belongs_to_its_own_input(read):
+    """Its lines would go to the topic of the file that was removed."""
+    tracker = Tracker([Limits(topic="a"), Limits(topic="b")], None, 0.0)
+
+    def seen(path: str, source: int, size: int, modified: float) -> Observed:
+        return Observed(path=path, inode=(1, 7), size=size, modified=modified, source=source)
+
+    tracker.observe([seen("/a.log", 0, 50, 1.0)], 1.0, 1.0)
+    (file,) = tracker
+    if read:
+        tracker.opened(file, b"a" * 49 + b"\n", b"", 1.0)
+        block = tracker.feed(file, b"a" * 49 + b"\n", 100)
+        assert block is not None
+        tracker.acknowledged(file, block.generation, block.end, block.tail)
+        tracker.closed(file, 2.0)
+    tracker.observe([seen("/b.log", 1, 80, 3.0)], 3.0, 3.0)
+    head = b"b" * 79 + b"\n"
+    start, count = tracker.tail_range(file)
+    tracker.met(file, head, head[start : start + count])
+    tracker.opened(file, head, b"", 3.0)
+    assert (file.source, file.position) == (1, 0)
+
+
+def test_a_renamed_file_stays_with_the_input_that_began_it():
+    tracker = Tracker([Limits(topic="a"), Limits(topic="b")], None, 0.0)
+    head = b"a" * 49 + b"\n"
+    there = Observed(path="/a.log", inode=(1, 7), size=50, modified=1.0, source=0)
+    tracker.observe([there], 1.0, 1.0)
+    (file,) = tracker
+    tracker.opened(file, head, b"", 1.0)
+    assert tracker.feed(file, head, 100) is not None
+    tracker.observe([replace(there, path="/b.log", source=1)], 2.0, 2.0)
+    assert file.source == 0

@@ -96,6 +96,8 @@ class OpenFiles:
             self._tracker.not_packed(file)
         if compression == "gzip":
             raise OSError(errno.EINVAL, 'it is not a gzip file, although compression = "gzip"')
+        start, count = self._tracker.tail_range(file)
+        self._tracker.met(file, head, os.pread(fd, count, start))
         for c in self._tracker.archives.copied(file, head, there.st_size):
             if self._agree(fd, c):
                 if self._is_replaced(c) or not self._tracker.archives.is_copy(file, c, there.st_size, now):

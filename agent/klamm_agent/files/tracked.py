@@ -160,6 +160,9 @@ class Tracked:
     inode: Inode
     path: str
     source: int
+    """The input of its content, which a rename does not change; -1: not known yet."""
+    named_by: int = -1
+    """The input whose pattern named it at the last scan."""
     head: bytes = b""
     head_print: Print = field(default_factory=Print)
     position: int = 0

@@ -125,7 +125,9 @@ class Tracker:
                 self._files[inode] = file
 
     def _update(self, file: Tracked, there: Observed, now: float) -> None:
-        if file.source == -1:  # from the registry: its name may have changed while nobody looked
+        file.named_by = there.source
+        # Of the registry, the name may have changed while nobody looked; a file of which nothing is known may be any other
+        if file.source == -1 or not (file.position or file.head_print.length or file.is_open):
             file.source = there.source
         file.rotated = file.rotated or file.path != there.path
         file.path, file.seen, file.gone_at, file.astray = there.path, True, None, ""
@@ -195,6 +197,14 @@ class Tracker:
         """Takes note that a former archive holds text now."""
         file.archive = None
         self._restart(file, "replaced")
+
+    def met(self, file: Tracked, head: bytes, tail: bytes) -> None:
+        """Begins `file` anew if it has other content than is known: another file, which may be a copy, has got its inode. For `head` and
+        `tail` see `opened`.
+        """
+        if file.position and not self._is_known(file, head, tail):
+            self._restart(file, "truncated" if file.lost else "replaced")
+            file.rotated = file.removed = False
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
         """Takes note that `file` is open: `head` is its first HEAD bytes, `tail` the bytes before its position (see `tail_range`)."""
@@ -416,6 +426,8 @@ class Tracker:
         elif known > file.position:
             self._gap(file.path, file.inode, file.position, known, reason)
         self.changed[file.inode] = None
+        if file.named_by >= 0:  # other content belongs to the input that names the file now
+            file.source = file.named_by
         file.generation = self._next_generation()
         file.position = file.acked = 0
         file.tail, file.acked_tail, file.marks = b"", Print(), ()
