@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ from support.inprocess import answered_between_slices, hold_in_thread, in_time, 
 from support.topic_requests import alteration, deletion, growth, topics
 
 from klamm_broker.api import api_19_create_topics
+from klamm_broker.api.registry import RequestContext
 from klamm_broker.log import checkpoints
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.mirror_topic import MIRROR, PROMOTED, STATE
@@ -21,13 +23,16 @@ from klamm_broker.server import slices
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.slices import drive, in_slices, when_done
+from klamm_kafka.client.errors import ConnectionLost
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.alter_configs import AlterConfigsRequest
 from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_kafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -106,7 +111,9 @@ async def test_who_sees_that_a_topic_is_gone_may_take_its_name(server, connect, 
 async def test_changes_of_a_topic_that_grows_take_turns(server, connect, shortest_slices):
     other = await connect()
     await other.request(topics("t"), 7)
-    changes = [growth(50, "t"), growth(60, "t"), deletion("t"), growth(70, "t"), deletion("t")]
+    topic_id = server.broker.topics.by_name["t"].id
+    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
+    changes = [growth(50, "t"), growth(60, "t"), deletion("t"), growth(70, "t"), deletion("t"), by_id]
     ended, waiting = [], []
 
     async def ask(client, change):
@@ -120,7 +127,7 @@ async def test_changes_of_a_topic_that_grows_take_turns(server, connect, shortes
     assert ended == []
     assert [len(t.partitions) for t in described.topics] == [1], "others are served meanwhile"
     codes = [result.error_code for [result] in await asyncio.gather(*waiting)]
-    assert codes == [E.NONE, E.NONE, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
+    assert codes == [E.NONE, E.NONE, E.NONE, *[E.UNKNOWN_TOPIC_OR_PARTITION] * 2, E.UNKNOWN_TOPIC_ID]
     assert ended == changes
     assert not server.broker.topics.by_name
     assert (await other.request(topics("t"), 7)).topics[0].error_code == E.NONE
@@ -132,8 +139,10 @@ async def test_a_mirror_topic_that_grows_is_promoted_with_all_its_partitions(ser
     begun, go_on = hold_in_thread(monkeypatch, TopicRegistry, "_write")
     growing = asyncio.create_task(one.request(growth(9, "t"), 3))
     await in_time(begun)
+    first = server.broker.topic_changes._changing["t"]
     promoting = asyncio.create_task(other.request(alteration(STATE, PROMOTED, "t"), 1))
-    await (await connect()).request(MetadataRequest(topics=[]), 12)
+    while server.broker.topic_changes._changing["t"] is first:
+        await asyncio.sleep(0.001)
     go_on.set()
     assert (await growing).results[0].error_code == E.NONE
     answer = (await promoting).responses[0]
@@ -143,14 +152,61 @@ async def test_a_mirror_topic_that_grows_is_promoted_with_all_its_partitions(ser
     assert len(topic.partitions) == 9
 
 
-async def test_a_broker_that_stops_ends_the_changes_that_wait(server, shortest_slices):
-    broker = server.broker
-    topic = broker.topic_changes.create_topic("t", partitions=1)
-    growing = broker.topic_changes.change(broker.topic_changes.growing({"t": 20}), topics=["t"])
-    gone = broker.topic_changes.delete(topic)
-    await broker.topic_changes.finish()
-    assert (growing.result(), gone.result()) == ({}, None)
-    assert not broker.topics.by_name
+async def test_a_broker_that_stops_ends_what_has_begun_and_begins_nothing(
+    server, connect, shortest_slices, caplog
+):
+    other = await connect()
+    await other.request(topics("t", "u"), 7)
+    changes, waiting = server.broker.topic_changes, []
+    for change in (
+        growth(20, "t"),
+        growth(30, "t"),
+        alteration("retention.ms", "5", "t"),
+        deletion("t", "u"),
+    ):
+        last = changes._changing.get("t")
+        waiting.append(asyncio.create_task((await connect()).request(change)))
+        while changes._changing.get("t") is last:
+            await asyncio.sleep(0)
+    await changes.finish()
+    grown, *others = await asyncio.gather(*waiting, return_exceptions=True)
+    assert grown.results[0].error_code == E.NONE
+    assert [type(answer) for answer in others] == [ConnectionLost] * 3
+    topic = server.broker.topics.by_name["t"]
+    assert (len(topic.partitions), topic.overrides) == (20, {})
+    assert not any((changes._changing, changes._under_way, changes._not_begun))
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert (await (await connect()).request(deletion("t"), 6)).responses[0].error_code == E.NONE
+
+
+async def test_nobody_waits_for_the_changes_of_one_who_may_not_change_the_topic(server, connect, monkeypatch):
+    one, other = await connect(), await connect()
+    await one.request(topics("t", "own"), 7)
+    begun, go_on = hold_in_thread(monkeypatch, TopicRegistry, "_write")
+    growing = asyncio.create_task(one.request(growth(9, "own"), 3))
+    await in_time(begun)
+    changing = dict(server.broker.topic_changes._changing)
+    monkeypatch.setattr(
+        RequestContext, "may", lambda self, operation, kind, name, *, tell=True: name == "own"
+    )
+    waiting = []
+    for change in (
+        growth(20, "t", "own"),
+        alteration("retention.ms", "5", "t", "own"),
+        alteration("retention.ms", "5", "t", "own", kind=AlterConfigsRequest),
+    ):
+        waiting.append(asyncio.create_task((await connect()).request(change)))
+        while server.broker.topic_changes._changing["own"] is changing["own"]:
+            await asyncio.sleep(0.001)
+        changing["own"] = server.broker.topic_changes._changing["own"]
+    assert server.broker.topic_changes._changing.keys() == {"own"}
+    refused = (await other.request(growth(20, "t"), 3)).results[0]
+    assert refused.error_code == E.TOPIC_AUTHORIZATION_FAILED
+    go_on.set()
+    assert (await growing).results[0].error_code == E.NONE
+    for answer in await asyncio.gather(*waiting):
+        results = getattr(answer, "results", None) or answer.responses
+        assert [r.error_code for r in results] == [E.TOPIC_AUTHORIZATION_FAILED, E.NONE]
 
 
 async def test_a_deletion_that_cannot_be_written_has_not_happened(server, connect, monkeypatch):
@@ -255,7 +311,8 @@ async def test_deletions_of_a_topic_that_is_being_deleted_wait_for_it(server, co
     await asyncio.sleep(0.02)  # time to go on without the first
     assert not any(task.done() for task in (first, *rest))
     gate.set()
-    assert [(await task).responses[0].error_code for task in (first, *rest)] == [0, 0, 0]
+    codes = [(await task).responses[0].error_code for task in (first, *rest)]
+    assert codes == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
     assert server.broker.logs.topics == {}
 
 

@@ -199,9 +199,12 @@ async def test_a_topic_is_deleted_and_made_anew_once_its_configuration_is_writte
         await asyncio.sleep(0.001)
     topic = server.broker.topics.by_name["t"]
     assert topic.overrides == {}, "what is not on the disk does not hold"
+    changing = server.broker.topic_changes._changing
+    first = changing["t"]
     deleting = asyncio.create_task(other.request(deletion("t"), 6))
-    for _ in range(5):
-        await third.request(MetadataRequest(topics=None), 12)
+    while changing["t"] is first:
+        await asyncio.sleep(0.001)
+    await third.request(MetadataRequest(topics=None), 12)
     assert len(turns) == 1
     opened.set()
     assert (await deleting).responses[0].error_code == E.NONE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 _NO_ID = bytes(16)
+_MISSING = "This server does not host this topic."
 
 
 @handles(
@@ -62,15 +63,18 @@ def delete_topics(
         return DeleteTopicsResponse(responses=[item for item in found if not isinstance(item, Topic)])
     answer: asyncio.Future[DeleteTopicsResponse] = broker.loop.create_future()
 
-    def settle(done: asyncio.Future[list[Exception | None]]) -> None:
-        if not answer.cancelled():
-            errors = dict(zip(going, done.result(), strict=True))
-            gone = [item.name for item in found if isinstance(item, Topic) and errors[item.id] is None]
-            if gone:
-                audit.changed(ctx, "topics", deleted=gone)
-            answer.set_result(DeleteTopicsResponse(responses=[_answer(item, errors) for item in found]))
+    def settle(done: asyncio.Future[list[BaseException | None]]) -> None:
+        errors = dict(zip(going, done.result(), strict=True))
+        gone = [item.name for item in found if isinstance(item, Topic) and errors[item.id] is None]
+        if gone:
+            audit.changed(ctx, "topics", deleted=gone)
+        if any(isinstance(error, asyncio.CancelledError) for error in errors.values()):
+            answer.cancel()  # the broker stops
+        elif not answer.cancelled():
+            ids = {item.topic_id for item in asked}
+            answer.set_result(DeleteTopicsResponse(responses=[_answer(item, errors, ids) for item in found]))
 
-    asyncio.gather(*going.values()).add_done_callback(settle)
+    asyncio.gather(*going.values(), return_exceptions=True).add_done_callback(settle)
     return answer
 
 
@@ -125,7 +129,7 @@ def _find(broker: BrokerState, ctx: RequestContext, asked: DeleteTopicState) -> 
     denied = _denied(ctx, asked, topic)
     if denied is not None:
         return denied
-    return _result(asked, missing, "This server does not host this topic.") if topic is None else topic
+    return _result(asked, missing, _MISSING) if topic is None else topic
 
 
 def _denied(ctx: RequestContext, asked: DeleteTopicState, topic: Topic | None) -> DeletableTopicResult | None:
@@ -142,11 +146,18 @@ def _denied(ctx: RequestContext, asked: DeleteTopicState, topic: Topic | None) -
 
 
 def _answer(
-    found: Topic | DeletableTopicResult, errors: Mapping[bytes, Exception | None]
+    found: Topic | DeletableTopicResult, errors: Mapping[bytes, BaseException | None], ids: Collection[bytes]
 ) -> DeletableTopicResult:
-    """Returns the outcome of one line of the request."""
+    """Returns the outcome of one line of the request, which names its topic by the id if that is among `ids`."""
     if not isinstance(found, Topic):
         return found
+    if isinstance(errors[found.id], KeyError):  # another request was first
+        if found.id in ids:
+            return _result(
+                DeleteTopicState(name=None, topic_id=found.id), ErrorCode.UNKNOWN_TOPIC_ID, _MISSING
+            )
+        asked = DeleteTopicState(name=found.name, topic_id=_NO_ID)
+        return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _MISSING)
     result = DeletableTopicResult(name=found.name, topic_id=found.id, error_code=ErrorCode.NONE)
     error = errors[found.id]
     if error is not None:

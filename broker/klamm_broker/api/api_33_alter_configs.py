@@ -32,7 +32,7 @@ def alter_configs(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
     return broker.topic_changes.change(
-        _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
+        _alteration(broker, ctx, request), topics=config_changes.topics_of(broker, ctx, request.resources)
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
@@ -45,15 +45,16 @@ log = logging.getLogger(__name__)
 def create_partitions(
     broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | asyncio.Future[CreatePartitionsResponse]:
-    results = broker.topic_changes.change(
-        _grow_all(broker, ctx, request), topics=[topic.name for topic in request.topics]
-    )
+    there = {topic.name for topic in request.topics} & broker.topics.by_name.keys()
+    turns = {name for name in there if ctx.may(AclOperation.ALTER, ResourceType.TOPIC, name, tell=False)}
+    results = broker.topic_changes.change(_grow_all(broker, ctx, request, turns), topics=turns)
     return when_done(broker.loop, results, lambda found: CreatePartitionsResponse(results=found))
 
 
 def _grow_all(
-    broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
+    broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest, turns: Collection[str]
 ) -> Steps[list[CreatePartitionsTopicResult]]:
+    """Grow the topics of a request that has its turn with some: those that were there when it came."""
     named = Counter(topic.name for topic in request.topics)
     outcomes: dict[str, tuple[ErrorCode, str]] = {}
     good: list[CreatePartitionsTopic] = []
@@ -62,6 +63,8 @@ def _grow_all(
             outcome = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         else:
             outcome = _checked(broker, ctx, asked)
+            if outcome[0] == ErrorCode.NONE and asked.name not in turns:
+                outcome = _missing(asked.name)
         outcomes[asked.name] = outcome
         if outcome[0] == ErrorCode.NONE:
             good.append(asked)
@@ -109,10 +112,14 @@ def _checked(broker: BrokerState, ctx: RequestContext, asked: CreatePartitionsTo
     return code, why
 
 
+def _missing(name: str) -> tuple[ErrorCode, str]:
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+
+
 def _why_not(broker: BrokerState, asked: CreatePartitionsTopic) -> tuple[ErrorCode, str]:
     topic = broker.topics.by_name.get(asked.name)
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{asked.name}' does not exist."
+        return _missing(asked.name)
     have = len(topic.partitions)
     if asked.count == have:
         return ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)."

@@ -35,7 +35,7 @@ def incremental_alter_configs(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
     return broker.topic_changes.change(
-        _alteration(broker, ctx, request), topics=config_changes.topics_of(request.resources)
+        _alteration(broker, ctx, request), topics=config_changes.topics_of(broker, ctx, request.resources)
     )
 
 

@@ -390,9 +390,14 @@ class _Named(Protocol):
 _Resource = TypeVar("_Resource", bound=_Named)
 
 
-def topics_of(resources: Sequence[_Named]) -> set[str]:
-    """Returns the topics among these: their changes are stored beside the event loop, those of other resources at once."""
-    return {r.resource_name for r in resources if r.resource_type == ResourceType.TOPIC}
+def topics_of(broker: BrokerState, ctx: RequestContext, resources: Sequence[_Named]) -> set[str]:
+    """Returns the topics among these that are there and that the sender may change.
+
+    Their changes are stored beside the event loop and take turns, those of other resources are stored at once.
+    """
+    named = {r.resource_name for r in resources if r.resource_type == ResourceType.TOPIC}
+    there = named & broker.topics.by_name.keys()
+    return {name for name in there if ctx.may(AclOperation.ALTER_CONFIGS, Kind.TOPIC, name, tell=False)}
 
 
 def each_resource(

@@ -194,6 +194,9 @@ def when_done(
     answer: asyncio.Future[_T] = loop.create_future()
 
     def settle(done: asyncio.Future[_R]) -> None:
+        if done.cancelled():
+            answer.cancel()
+            return
         try:
             made = make(done.result())
         except Exception as e:

@@ -2,8 +2,9 @@
 
 A change of the topic registry is an fsync, and writes all topics: a request makes one. Deletions that come while one
 is going on, from any client, are done with one change of the registry, as group commit does for records. Growths,
-deletions and changes of the configuration of the same topic take turns in the order of their requests, so that each begins with what the
-last one has left. A `TopicListener` hears of each change, once logs and `Storage.topics` agree. Event loop's thread only.
+deletions and changes of the configuration of the same topic take turns in the order of their requests, so that each
+begins with what the last one has left. A `TopicListener` hears of each change, once logs and `Storage.topics` agree.
+Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class TopicChanges:
         self._waiting: list[tuple[Topic, asyncio.Future[Exception | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._not_begun: set[asyncio.Future[Any]] = set()
+        """Changes that wait for others: a broker that stops gives them up."""
         self._changing: dict[str, asyncio.Future[Any]] = {}
         """Topics that are being changed: the last change in the line of each."""
         self._going: dict[str, asyncio.Future[None]] = {}
@@ -87,7 +90,11 @@ class TopicChanges:
                 del self._changing[name]
 
     def _run_after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R | asyncio.Future[_R]:
-        result = self._loop.create_task(self._after(others, steps)) if others else drive(self._loop, steps)
+        if others:
+            task = self._loop.create_task(self._after(others, steps))
+            self._keep_waiting(task)
+            return task
+        result = drive(self._loop, steps)
         if isinstance(result, asyncio.Future):
             self._keep(result)
         return result
@@ -97,14 +104,23 @@ class TopicChanges:
         self._under_way.add(change)
         change.add_done_callback(self._under_way.discard)
 
+    def _keep_waiting(self, change: asyncio.Future[Any]) -> None:
+        """Let `finish` give up a change unless it has begun by then."""
+        self._keep(change)
+        self._not_begun.add(change)
+        change.add_done_callback(self._not_begun.discard)
+
     async def _after(self, others: set[asyncio.Future[Any]], steps: Steps[_R]) -> _R:
         await asyncio.wait(others)
+        self._not_begun.discard(asyncio.current_task())  # this is one
         result = drive(self._loop, steps)
         return await result if isinstance(result, asyncio.Future) else result
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is under way. What has not begun is given up: its future is cancelled."""
         while self._under_way:
+            for change in list(self._not_begun):
+                change.cancel()
             await asyncio.wait(self._under_way)
             await asyncio.sleep(0)
 
@@ -189,11 +205,11 @@ class TopicChanges:
     def delete(self, topic: Topic) -> asyncio.Future[Exception | None]:
         """Delete a topic, once earlier changes of it have ended, together with others.
 
-        The future gives the OSError if it is still there.
+        The future gives the OSError if it is still there, and KeyError if one of the earlier changes has deleted it.
         """
         answer: asyncio.Future[Exception | None] = self._loop.create_future()
         earlier = self._changing.get(topic.name)
-        self._keep(answer)
+        self._keep_waiting(answer)
         self._line_up(answer, [topic.name])
         if earlier is None:
             self._delete_soon(topic, answer)
@@ -202,18 +218,23 @@ class TopicChanges:
         return answer
 
     def _delete_soon(self, topic: Topic, answer: asyncio.Future[Exception | None]) -> None:
+        if answer.done():  # given up
+            return
         self._waiting.append((topic, answer))
         if not self._deleting:
             self._deleting = True
             self._loop.call_soon(self._delete_all)
 
     def _delete_all(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        topics = {topic.id: topic for topic, _ in waiting if topic.id in self._storage.topics.by_id}
-        result = self.run(self._deletion(list(topics.values())))
+        waiting = [(topic, answer) for topic, answer in self._waiting if not answer.done()]
+        self._waiting = []
+        self._not_begun.difference_update(answer for _, answer in waiting)
+        there = self._storage.topics.by_id
+        gone = {topic.id: KeyError(topic.name) for topic, _ in waiting if topic.id not in there}
+        result = self.run(self._deletion([topic for topic, _ in waiting if topic.id in there]))
 
         def told(errors: Mapping[bytes, Exception]) -> None:
-            _tell(waiting, errors)
+            _tell(waiting, gone | dict(errors))
             self._deleting = bool(self._waiting)
             if self._deleting:
                 self._loop.call_soon(self._delete_all)
