@@ -92,21 +92,21 @@ class AgentProcess:
             assert time.monotonic() < deadline, f"the agent does not catch up: {now} {self.log[-500:]}"
             now = written(now["at"])
 
-    def has_acknowledged(self, path: Path) -> None:
-        """Wait until the registry says that the whole of one file is acknowledged."""
+    def acknowledged(self, path: Path) -> bool:
+        """Returns whether the registry says that the whole of one file is acknowledged."""
         inode, size = path.stat().st_ino, path.stat().st_size
         # By content: an entry of before the last truncation may have the same size
         tail = Print.of(path.read_bytes()[-TAIL:])
+        registry = self.state / "registry.json"
+        files = json.loads(registry.read_text())["files"] if registry.exists() else []
+        return any(
+            f["inode"] == inode and f["offset"] == size and f["tail"] == [tail.length, tail.digest]
+            for f in files
+        )
 
-        def done() -> bool:
-            registry = self.state / "registry.json"
-            files = json.loads(registry.read_text())["files"] if registry.exists() else []
-            return any(
-                f["inode"] == inode and f["offset"] == size and f["tail"] == [tail.length, tail.digest]
-                for f in files
-            )
-
-        wait_until(done, f"{path} to be acknowledged")
+    def has_acknowledged(self, path: Path) -> None:
+        """Wait until the registry says that the whole of one file is acknowledged."""
+        wait_until(lambda: self.acknowledged(path), f"{path} to be acknowledged")
 
     def close(self) -> None:
         if self.process is not None:

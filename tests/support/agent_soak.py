@@ -2,8 +2,9 @@
 
 One input follows files that are renamed, one files that are copied and truncated (with their copies), one parses, with a dead letter
 topic and keys. The state directory is a small file system of its own, which is full at times; the agent is killed and started then, too.
-At times the broker stands still while the agent is killed, so that requests of the dead agent come late. The exit code is 1 when a
-line is missing, came twice, or was never written.
+At times the broker stands still while the agent is killed, so that requests of the dead agent come late. Old generations are removed
+once they are acknowledged, so that new files get their inodes. The exit code is 1 when a line is missing, came twice, or was
+never written.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ MODES: Final = {
     "a spool for everything": '[spool]\nwhen = "always"\nfsync = false\n',
     "small batches": '[producer]\n"batch.size" = "2000"\n',
 }
+KEPT: Final = 2
+"""Generations of a log that stay, as `rotate 2` of logrotate."""
 ROUND: Final = 50
 """Kills of a round."""
 FAULTS: Final = {
@@ -83,6 +86,7 @@ class Result:
     kills: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     rotations: int = 0
+    removed: int = 0
     lines: int = 0
     missing: int = 0
     repeated: int = 0
@@ -103,6 +107,7 @@ class Result:
         for name in (
             "kills",
             "rotations",
+            "removed",
             "lines",
             "missing",
             "repeated",
@@ -122,6 +127,7 @@ class Result:
             ("kills of agent and broker", self.kills),
             *sorted(self.faults.items()),
             ("rotations", self.rotations),
+            ("old generations that were removed", self.removed),
             ("lines written", self.lines),
             ("lines missing", self.missing),
             ("lines that came twice", self.repeated),
@@ -190,6 +196,7 @@ class Round:
                 (fault,) = self._random.choices(list(self._faults), list(self._faults.values()))
                 self.result.faults[fault] += 1
                 self._do(fault)
+                self._remove_old()
             if self.disk is not None:
                 self.disk.empty()
             for writer in self.writers:
@@ -230,6 +237,22 @@ class Round:
             time.sleep(self._random.uniform(0, 1))
         if self.disk is not None:
             self.disk.empty()
+
+    def _remove_old(self) -> None:
+        """Removes generations that are acknowledged, at times while no agent runs."""
+        down = self._random.random() < 0.3
+        if down:
+            self.agent.kill()
+            self.result.kills += 1
+        for writer in self.writers:
+            old = [path for path in writer.path.parent.iterdir() if path != writer.path]
+            for path in sorted(old, key=lambda p: p.stat().st_mtime)[:-KEPT]:
+                if self.agent.acknowledged(path):
+                    path.unlink()
+                    self.result.removed += 1
+        if down:
+            time.sleep(self._random.uniform(0, 0.7))  # the writers rotate meanwhile
+            self._start()
 
     def _kill_agent(self, fault: str, times: int) -> None:
         paused = "stands still" in fault
