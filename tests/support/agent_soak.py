@@ -70,6 +70,7 @@ FAULTS: Final = {
     "kill the agent twice": 2,
     "kill the broker": 2,
     "kill both": 2,
+    "keep the broker away": 2,
     "kill the agent while the broker stands still": 2,
     "kill the agent, restart the broker in order": 1,
     "fill the disk": 2,
@@ -228,6 +229,8 @@ class Round:
             self._kill_agent(fault, times=2 if "twice" in fault else 1)
         elif fault == "kill the broker":
             self._kill_broker()
+        elif fault == "keep the broker away":
+            self._keep_broker_away()
         elif fault == "stop the agent":
             self.agent.stop()
             self._start()
@@ -276,6 +279,24 @@ class Round:
         self.broker.kill()
         self.result.kills += 1
         self.broker.start()
+
+    def _keep_broker_away(self) -> None:
+        """Long enough for a spool to begin; the agent is killed at times meanwhile, and as the broker comes back."""
+        self.broker.kill()
+        self.result.kills += 1
+        for _ in range(self._random.randrange(3)):
+            time.sleep(self._random.uniform(0.1, 1.5))
+            self._restart_agent()
+        time.sleep(self._random.uniform(0.1, 1.5))
+        self.broker.start()
+        if self._random.random() < 0.5:
+            time.sleep(self._random.uniform(0, 0.5))
+            self._restart_agent()
+
+    def _restart_agent(self) -> None:
+        self.agent.kill()
+        self.result.kills += 1
+        self._start()
 
     def _start(self) -> None:
         since = time.monotonic()
