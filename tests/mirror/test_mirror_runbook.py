@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
 from support import kafka_oracle
 from support.broker import new_topic, wait_until
 from support.circles import end
@@ -160,6 +161,8 @@ def test_applications_move_lose_their_cluster_and_return(tmp_path, tools, kinds)
         world.read_some(world.a, 120)
         mirror = stack.enter_context(Server("mirror", "start", str(world.file), timeout_s=150))
         wait_until(lambda: end(world.b.bootstrap, ORDERS) == 200, "a copy")
+        admin = AdminClient({"bootstrap.servers": world.b.bootstrap})
+        wait_until(lambda: "A.heartbeats" in admin.list_topics(timeout=30).topics, "the heartbeats' copy")
         _planned_moves(world)
         _lose(world)
         _return(world)
