@@ -203,19 +203,22 @@ class Tracker:
         `tail` see `opened`.
         """
         if file.position and not self._is_known(file, head, tail):
-            self._restart(file, "truncated" if file.lost else "replaced")
-            file.rotated = file.removed = False
+            self._begin_anew(file)
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
         """Takes note that `file` is open: `head` is its first HEAD bytes, `tail` the bytes before its position (see `tail_range`)."""
         file.is_open, file.grew_at, file.left_out, file.astray = True, now, False, ""
         unknown = not file.position and file.lost and not file.head_print.length
         if unknown or not self._is_known(file, head, tail):
-            self._restart(file, "truncated" if file.lost else "replaced")
-            file.rotated = file.removed = False
+            self._begin_anew(file)
         else:
             file.tail = tail
         self._extend_head(file, head, 0)
+
+    def _begin_anew(self, file: Tracked) -> None:
+        """Begins a file that has other content under its inode than was known."""
+        self._restart(file, "truncated" if file.lost else "replaced")
+        file.rotated = file.removed = False
 
     @staticmethod
     def tail_range(file: Tracked) -> tuple[int, int]:

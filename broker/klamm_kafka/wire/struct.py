@@ -135,8 +135,9 @@ class Message(Struct):
         """Returns (message, end), read from `buf` at `pos`; `buf` ends where the frame ends.
 
         Reads at most `elements_max` elements of arrays and tagged fields, all together: each costs some microseconds, and a
-        buffer may hold one for every byte. `records` come back as views of `buf` (of a bytearray they can be written to, and have no hash), everything else is copied. Raises
-        MalformedMessage for bytes that are not this message, UnsupportedVersion for a version that it does not have.
+        buffer may hold one for every byte. `records` come back as views of `buf` (of a bytearray they can be written to, and have
+        no hash), everything else is copied. Raises MalformedMessage for bytes that are not this message, UnsupportedVersion
+        for a version that it does not have.
         """
         decoder = cls._decoders.get(version)
         if decoder is None:
