@@ -29,6 +29,7 @@ from klamm_agent.files.tracker import Tracker
 from klamm_agent.host import host_fields
 from klamm_agent.inputs.streams import Kept, Range, Streams
 from klamm_agent.lanes.lane import Lane
+from klamm_agent.state.home import Home
 from klamm_agent.state.places import Places, StreamMark
 from klamm_agent.state.policy import PolicyLedger
 from klamm_agent.state.registry import StateDir, StateError
@@ -80,6 +81,8 @@ class Agent:
         self._config, self._about = config, about
         self._lent = state is not None
         self._state = state if state is not None else StateDir(config.state_dir)
+        self._said = Sparing(_SAID_AGAIN_S)
+        self._home = Home(self._state, config, self._say_sparingly)
         self._places = Places(self._state, wanted=config.exactly_once)
         checkpoints = self._places.checkpoints
         self._first_run = checkpoints is None
@@ -111,6 +114,7 @@ class Agent:
             spool=config.spool,
             dropped=self._given_up,
             wal=self._places.wal,
+            one=self._home.one,
         )
         try:
             self._streams = Streams(self._lanes, self._places.streams, kept)
@@ -122,7 +126,6 @@ class Agent:
         self._policy = PolicyLedger(self._places.policy)
         self._stream_drops: deque[tuple[list[Receipt], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
-        self._said = Sparing(_SAID_AGAIN_S)
         self._unreadable: dict[str, tuple[str, float]] = {}  # why, and when it was tried last
         self._stats_interval = stats_interval
         self.lost_ranges = 0
@@ -345,6 +348,7 @@ class Agent:
 
     def _save(self) -> None:
         """Saves the checkpoints, after the gaps: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
+        self._home.keep(settled=not self._sender.has_old_notes)
         self._tracker.gaps += self._streams.lost()
         held = self._places.held(self._sender.owed)
         self._tracker.gaps += self._policy.final(lambda i: i in held or self._tracker.get(i) is not None)
@@ -418,7 +422,7 @@ class Agent:
         if self._full and self._sender.brokers_away and spool is not None and spool.drop == "block":
             return "spool is full"
         if self._sender.brokers_away and (self._sender.waits or self._sender.figures()["spool_records"]):
-            return "broker"
+            return self._sender.another_cluster or "broker"
         if troubles := self._sender.troubles:
             topic, why = next(iter(troubles.items()))
             return f"topic {topic}: {why}"
@@ -452,6 +456,7 @@ class Agent:
             "unreadable": self._troubles(),
             "waiting_for": self._waiting_for(),
             "exactly_once": self._places.without or "yes",
+            "cluster_id": self._home.one.cluster_id or self._home.one.found,
             **self._sender.figures(),
         }
         self.status["unproved"] += self._places.unproved

@@ -15,7 +15,7 @@ from klamm_base.metrics_text import Family, Labels, Sample
 from klamm_base.version import __version__
 
 _PAGE: Final = resource.getpagesize()
-_WAITS: Final = ("broker", "topic", "acknowledgements", "spool", "write-ahead", "partition")
+_WAITS: Final = ("broker", "cluster", "topic", "acknowledgements", "spool", "write-ahead", "partition")
 _SPOOL: Final = {
     "spool_bytes": "Record batches on disk that are not acknowledged, bytes.",
     "spool_records": "Records in the spool.",

@@ -12,6 +12,7 @@ from klamm_agent.delivery.batches import Batch
 from klamm_agent.delivery.encode import encode_batch
 from klamm_agent.delivery.resuming import REMEMBERED_MS, SLOW_S, Known, Resuming, judge
 from klamm_agent.delivery.wal.entries import Sent
+from klamm_kafka.client import OneCluster
 from klamm_kafka.client.outbox import SEQUENCES
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.messages.describe_producers import (
@@ -112,7 +113,7 @@ class Leaders:
 
 def resuming(leaders: Leaders, partitions: int, count: int = 10) -> Resuming:
     """Returns batches of `count` records for so many partitions, whose leaders are known."""
-    found = Resuming(leaders, lambda: None)
+    found = Resuming(leaders, OneCluster(), lambda: None)
     for partition in range(partitions):
         one = batch(partition, 0, count)
         one.noted = one.noted._replace(partition=partition)

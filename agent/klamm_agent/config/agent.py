@@ -32,6 +32,7 @@ class AgentConfig:
     state_dir: Path
     inputs: tuple[Input, ...]
     producer: ProducerSettings = field(default_factory=ProducerSettings)
+    cluster_id: str | None = None
     queue_bytes: int = 64 * 1024 * 1024
     agent_id: str = ""
     scan_interval: float = 1.0
@@ -71,8 +72,10 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
     v.known(
         document,
         "",
-        ("bootstrap_servers", "state_dir", "queue_bytes", "inputs", "producer", "agent", "spool", "metrics"),
-    )
+        (
+            "bootstrap_servers", "cluster_id", "state_dir", "queue_bytes", "inputs", "producer", "agent", "spool", "metrics",
+        ),
+    )  # fmt: skip
     tables = document.get("inputs")
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise v.error("", "inputs", "is missing: at least one [[inputs]] table with paths and topic")
@@ -90,6 +93,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
     state_dir = v.base / v.text(document, "", "state_dir")
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
+        cluster_id=v.text(document, "", "cluster_id") if "cluster_id" in document else None,
         state_dir=state_dir,
         spool=read_spool(v, document, state_dir),
         queue_bytes=v.number(document, "", "queue_bytes", 64 * 1024 * 1024, least=1024 * 1024),

@@ -22,6 +22,7 @@ class Ahead:
         """By number of a batch that was halved: how many parts more than one are not delivered."""
         self._resumed: dict[int, set[tuple[int, int]]] = {}
         """By number of a batch that came back and is not delivered: the files of its records; (0, 0) stands for streams."""
+        self._noted: set[int] = set()
         self.resumed = self.unproved = 0
         """Records that came back from the log; records that may be in their topics twice."""
 
@@ -52,6 +53,15 @@ class Ahead:
             self._resumed[batch.number] = {claim.receipt.origin.inode for claim in claims}
             self.resumed += batch.count
         return batches
+
+    def came_back(self, batches: Sequence[Batch]) -> None:
+        """Takes note of all batches, those of the spool included, that came back."""
+        self._noted = {batch.number for batch in batches if batch.noted is not None}
+
+    @property
+    def has_old_notes(self) -> bool:
+        """True while the log tells of a batch as an agent before had sent it."""
+        return bool(self._noted)
 
     @property
     def in_spool(self) -> dict[int, Sent | None]:
@@ -101,6 +111,8 @@ class Ahead:
             return
         try:
             self._wal.sent(notes)
+            if self._noted:
+                self._noted.difference_update(note.batch for note in notes)
         except WalError as e:
             self._say(
                 f"{e}; lines that go out now come twice if the agent is killed before it can be written"
@@ -120,6 +132,7 @@ class Ahead:
             return
         del self._parts[batch.number]
         self._resumed.pop(batch.number, None)
+        self._noted.discard(batch.number)
         if self._wal is not None:
             self._wal.acknowledged(batch.number)
 

@@ -17,7 +17,15 @@ from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.delivery.batches import Batch
 from klamm_agent.delivery.resuming import Resuming, Verdict
 from klamm_agent.delivery.wal.entries import Note, Sent
-from klamm_kafka.client import AuthenticationFailed, BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.client import (
+    AnotherCluster,
+    AuthenticationFailed,
+    BrokerError,
+    ClientError,
+    Cluster,
+    OneCluster,
+    broker_error,
+)
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
@@ -100,13 +108,17 @@ class Outgoing(IdempotentSender[Box, Batch]):
 
     CREATE = True
 
-    def __init__(self, cluster: Cluster, settings: ProducerSettings, limit: Limit, owner: Owner) -> None:
+    def __init__(
+        self, cluster: Cluster, one: OneCluster, settings: ProducerSettings, limit: Limit, owner: Owner
+    ) -> None:
         super().__init__(cluster, (), in_flight=settings.in_flight, timeout_ms=settings.request_timeout_ms)
         self.brokers_away = False
+        self.away_why = ""
+        """The reason that brokers are away, where it is that another cluster answers in their place."""
         self.known: dict[str, Topic] = {}
-        self._settings, self._owner, self._limit = settings, owner, limit
+        self._settings, self._owner, self._limit, self._one = settings, owner, limit, one
         self._refresh_at = 0.0
-        self._resuming = Resuming(cluster, self.wake.set)
+        self._resuming = Resuming(cluster, one, self.wake.set)
         self._with: dict[int, list[Batch]] = {}
         """By a batch's number: earlier batches that count as delivered when it is."""
 
@@ -257,9 +269,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         for batch in verdict.doubtful:
             batch.sequence = -1
         if verdict.doubtful:
-            self._owner.doubted(
-                topic.name, verdict.doubtful, "the broker does not know our producer any more"
-            )
+            self._owner.doubted(topic.name, verdict.doubtful, verdict.why)
             if partition < len(topic.boxes):
                 topic.boxes[partition].put(verdict.doubtful)
                 self.outboxes[topic.boxes[partition]] = None
@@ -340,9 +350,23 @@ class Outgoing(IdempotentSender[Box, Batch]):
 
     def away(self, error: ClientError) -> None:
         self.brokers_away = True
-        if not isinstance(error, AuthenticationFailed):  # `unusable` has told of it
+        self.away_why = ""
+        if isinstance(error, AnotherCluster):
+            self.away_why = f"cluster {self._one.cluster_id}: {error}"
+            self._owner.say(f"no broker answers: {error}{_hint(error)}")
+        elif not isinstance(error, AuthenticationFailed):  # `unusable` has told of it
             self._owner.say(f"no broker answers: {error}")
         self._owner.woken()
 
     def failed(self, outbox: Box, error: ClientError) -> None:
         self._owner.say(f"{outbox} takes no records: {error}; they are kept and sent again")
+
+
+def _hint(error: AnotherCluster) -> str:
+    """Returns what to do when a cluster took the place of ours."""
+    told = error.cluster_id
+    return (
+        f'; lines wait. If it took the place of yours, set cluster_id = "{told}" in agent.toml'
+        if told
+        else ""
+    )

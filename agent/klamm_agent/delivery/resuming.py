@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from klamm_agent.delivery.batches import Batch
 from klamm_base.backoff import Backoff
-from klamm_kafka.client import ClientError, Cluster, Connection, broker_error
+from klamm_kafka.client import ClientError, Cluster, Connection, OneCluster, broker_error
 from klamm_kafka.client.outbox import SEQUENCES
 from klamm_kafka.wire.batch import read_header
 from klamm_kafka.wire.messages.describe_producers import (
@@ -47,12 +47,13 @@ class Known(Enum):
 
 class Verdict(NamedTuple):
     """The batches of one partition: those that are in the topic for sure, those that go again under their numbers, and those that go
-    again as new ones, of which nobody knows whether they are in the topic.
+    again as new ones, of which nobody knows whether they are in the topic (`why`).
     """
 
     proved: list[Batch]
     again: list[Batch]
     doubtful: list[Batch]
+    why: str = "the broker does not know our producer any more"
 
 
 def judge(batches: Sequence[Batch], last: int | Known, now_ms: int) -> Verdict:
@@ -93,8 +94,8 @@ class _Question:
 class Resuming:
     """The batches that wait for what the leaders say. `answered` is called when a leader has said something, or failed to."""
 
-    def __init__(self, cluster: Cluster, answered: Callable[[], None]) -> None:
-        self._cluster, self._answered = cluster, answered
+    def __init__(self, cluster: Cluster, one: OneCluster, answered: Callable[[], None]) -> None:
+        self._cluster, self._one, self._answered = cluster, one, answered
         self._topics: dict[str, dict[int, _Question]] = {}
         self._stopped: set[asyncio.Task[Verdict]] = set()
         self._look_at = 0.0
@@ -208,6 +209,8 @@ class Resuming:
     async def _ask(self, topic: str, partition: int, question: _Question) -> Verdict:
         """Asks a leader which batches it has. Raises ClientError when asking again may help."""
         connection = await self._cluster.broker(question.asked[0])
+        if self._one.moved:  # this cluster has given our producer's id to another
+            return Verdict([], [], question.batches, "they were sent to another cluster before")
         last = await self._last(connection, topic, partition, question.batches[0])
         return judge(question.batches, last, time.time_ns() // 1_000_000)
 

@@ -25,7 +25,7 @@ from klamm_agent.delivery.spooling import NoteDropped, Spooling
 from klamm_agent.delivery.wal.entries import Note
 from klamm_agent.delivery.wal.log import WriteAheadLog
 from klamm_base.sparing import Sparing
-from klamm_kafka.client import Cluster
+from klamm_kafka.client import Cluster, OneCluster
 from klamm_kafka.wire.batch import decode_records
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class Sender:
 
     `dropped` notes what the spool gives up (`spooling.NoteDropped`). `name` is the client id, unless the settings have one.
     `refused(receipt, size)` is told of a record that is too large for its topic. `bandwidth` is in bytes per second. Batches go into
-    `wal` before they are sent; those that an agent left there go first. Raises WalError when they cannot be read.
+    `wal` before they are sent; those that an agent left there go first. `one` is the cluster that may have them. Raises WalError when the
+    log cannot be read.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Sender:
         spool: SpoolSettings | None = None,
         dropped: NoteDropped = lambda ranges, why, policy: False,
         wal: WriteAheadLog | None = None,
+        one: OneCluster | None = None,
     ) -> None:
         self._settings, self._refused = settings, refused
         self._share = max(1, queue_bytes // max(1, topics))
@@ -91,15 +93,17 @@ class Sender:
         self._loop: asyncio.AbstractEventLoop | None = None  # until the first poll
         self._running: asyncio.Task[None] | None = None
         self._waiting = False
+        one = OneCluster() if one is None else one
         cluster = Cluster(
             bootstrap,
             client_id=settings.client_id or name,
             timeout_s=settings.connect_timeout,
             patience_s=0,
             security=settings.security,
+            one=one,
         )
         self._cluster = cluster
-        self._outgoing = Outgoing(cluster, settings, Limit(bandwidth), self)
+        self._outgoing = Outgoing(cluster, one, settings, Limit(bandwidth), self)
         self._spooling = None if spool is None else Spooling(spool, self._outgoing, self, dropped)
         self._ahead = Ahead(wal, self.say)
         self._resume()
@@ -112,6 +116,7 @@ class Sender:
             self._owed += batch.count
         if spooling is not None:
             batches += spooling.resume(self._ahead.in_spool)
+        self._ahead.came_back(batches)
         for batch in batches:
             self._count(batch.topic, batch.cost)
         self._outgoing.resume(sorted(batches, key=lambda batch: batch.number))
@@ -147,6 +152,11 @@ class Sender:
         return self._ahead.owed
 
     @property
+    def has_old_notes(self) -> bool:
+        """True while the write-ahead log tells of a batch as an agent before had sent it."""
+        return self._ahead.has_old_notes
+
+    @property
     def is_stuck(self) -> bool:
         """True while the write-ahead log has no room."""
         return bool(self._sealed)
@@ -154,6 +164,11 @@ class Sender:
     @property
     def brokers_away(self) -> bool:
         return self._outgoing.brokers_away
+
+    @property
+    def another_cluster(self) -> str:
+        """While brokers of another cluster answer in place of ours: the reason to wait. Otherwise empty."""
+        return self._outgoing.away_why if self.brokers_away else ""
 
     @property
     def troubles(self) -> dict[str, str]:

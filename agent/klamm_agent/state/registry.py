@@ -1,4 +1,4 @@
-"""The agent's state directory: registry of acknowledged positions, ledger of gaps, status, and the lock.
+"""The agent's state directory: registry of acknowledged positions, ledger of gaps, status, the cluster, and the lock.
 
 `registry.json` and `status.json` are replaced as a whole, the registry with an fsync, so a reader or a crash sees the
 old or the new file. `gaps.jsonl` only grows.
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 REGISTRY: Final = "registry.json"
 STATUS: Final = "status.json"
+CLUSTER: Final = "cluster.json"
 GAPS: Final = "gaps.jsonl"
 LOCK: Final = "lock"
 _VERSION: Final = 1
@@ -114,6 +115,26 @@ class StateDir:
         announce(fingerprint)
         self._replace(REGISTRY, text, durable=True)
         self.fingerprint = fingerprint
+
+    def cluster(self) -> tuple[str, str] | None:
+        """Returns the id of the cluster that lines went to last, and the bootstrap servers of then; None when there is none. Raises StateError."""
+        path = self._path / CLUSTER
+        try:
+            document = json.loads(path.read_bytes())
+            return str(document["cluster_id"]), str(document["bootstrap_servers"])
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise StateError(f"{path} cannot be read: {e.strerror}") from e
+        except (ValueError, LookupError, TypeError) as e:
+            raise StateError(
+                f"{path} is damaged ({e}): remove it to deliver to the cluster that answers first"
+            ) from e
+
+    def save_cluster(self, cluster_id: str, bootstrap: str) -> None:
+        """Replaces what `cluster` returns. Raises StateError."""
+        text = json.dumps({"cluster_id": cluster_id, "bootstrap_servers": bootstrap})
+        self._replace(CLUSTER, text, durable=True)
 
     def write_status(self, status: dict[str, Any]) -> None:
         self._replace(STATUS, json.dumps(status), durable=False, keep_mode=True)  # monitoring may read it

@@ -6,6 +6,7 @@
 from klamm_kafka.client.cluster import Address, Cluster, broker_error, parse_bootstrap
 from klamm_kafka.client.connection import Connection
 from klamm_kafka.client.errors import (
+    AnotherCluster,
     AuthenticationFailed,
     BrokerError,
     ClientError,
@@ -15,15 +16,18 @@ from klamm_kafka.client.errors import (
     TransactionFailed,
     UnsupportedApi,
 )
+from klamm_kafka.client.one_cluster import OneCluster
 
 __all__ = [
     "Address",
+    "AnotherCluster",
     "AuthenticationFailed",
     "BrokerError",
     "ClientError",
     "Cluster",
     "Connection",
     "ConnectionLost",
+    "OneCluster",
     "ProducerFenced",
     "RequestTimedOut",
     "TransactionFailed",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -17,7 +17,14 @@ from klamm_base.addresses import parse_addresses
 from klamm_base.backoff import Backoff
 from klamm_base.security import ClientSecurity
 from klamm_kafka.client.connection import Connection
-from klamm_kafka.client.errors import AuthenticationFailed, BrokerError, ClientError, ConnectionLost
+from klamm_kafka.client.errors import (
+    AnotherCluster,
+    AuthenticationFailed,
+    BrokerError,
+    ClientError,
+    ConnectionLost,
+)
+from klamm_kafka.client.one_cluster import OneCluster
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -61,7 +68,7 @@ class Cluster:
     `patience_s` limits the repeated search for a first broker; its default is `timeout_s`. `name` is the cluster's in
     errors that no broker can be reached.
     `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
-    certificates that OpenSSL refuses.
+    certificates that OpenSSL refuses. `one` checks that each broker is of the same cluster.
     """
 
     def __init__(
@@ -73,8 +80,9 @@ class Cluster:
         patience_s: float | None = None,
         security: ClientSecurity | None = None,
         name: str | None = None,
+        one: OneCluster | None = None,
     ) -> None:
-        self._name = name
+        self._name, self._one = name, one
         self._bootstrap = parse_bootstrap(bootstrap)
         self._secure: Secure | None = None
         if security is not None and (security.tls or security.sasl):
@@ -132,17 +140,29 @@ class Cluster:
                 if not connection.closed and connection.silent_s < SILENT_S:
                     return connection
             known = dict.fromkeys([*self.brokers.values(), *self._bootstrap, *self._connections])
-            reasons: list[str] = []
-            found = await self._quickest(sorted(known, key=self._connections.__contains__), reasons)
+            failures: dict[Address, ClientError] = {}
+            found = await self._quickest(sorted(known, key=self._connections.__contains__), failures)
             if found is not None:
                 return found
             if loop.time() >= deadline:
-                of = f" of {self._name}" if self._name else ""
-                raise ConnectionLost(f"no broker{of} can be reached ({'; '.join(reasons)})")
+                raise self._unreachable(failures)
             await asyncio.sleep(RETRY_S)
 
-    async def _quickest(self, addresses: Iterable[Address], reasons: list[str]) -> Connection | None:
-        """Connects to the brokers in their order, and does not wait long for one before it tries the next. Adds to `reasons` why there is no
+    def _unreachable(self, failures: Mapping[Address, ClientError]) -> ConnectionLost:
+        of = f" of {self._name}" if self._name else ""
+        reasons = [
+            said if (said := str(e)).startswith(f"{a}: ") else f"{a}: {said}" for a, e in failures.items()
+        ]
+        what = f"no broker{of} can be reached ({'; '.join(reasons)})"
+        for error in failures.values():
+            if isinstance(error, AnotherCluster):
+                return AnotherCluster(what, error.cluster_id)
+        return ConnectionLost(what)
+
+    async def _quickest(
+        self, addresses: Iterable[Address], failures: dict[Address, ClientError]
+    ) -> Connection | None:
+        """Connects to the brokers in their order, and does not wait long for one before it tries the next. Adds to `failures` why there is no
         connection. Raises AuthenticationFailed.
         """
         left = deque(addresses)
@@ -162,8 +182,7 @@ class Cluster:
                     except AuthenticationFailed:
                         raise
                     except ClientError as e:
-                        said = str(e)
-                        reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
+                        failures[address] = e
             return None
         finally:
             for task in opening:
@@ -244,15 +263,24 @@ class Cluster:
                 if connection is not None:
                     await connection.close()
                     self._connections.pop(address, None)
-                connection = await Connection.open(
-                    address.host,
-                    address.port,
-                    client_id=self._client_id,
-                    timeout_s=self.timeout_s,
-                    secure=self._secure,
-                )
-                self._connections[address] = connection
+                connection = self._connections[address] = await self._open(address)
             return connection
+
+    async def _open(self, address: Address) -> Connection:
+        connection = await Connection.open(
+            address.host,
+            address.port,
+            client_id=self._client_id,
+            timeout_s=self.timeout_s,
+            secure=self._secure,
+        )
+        if self._one is not None:
+            try:
+                await self._one.check(connection, str(address))
+            except BaseException:
+                await connection.close()
+                raise
+        return connection
 
     async def _find_coordinator(self, key: str, kind: int) -> Address:
         loop = asyncio.get_running_loop()

@@ -17,6 +17,14 @@ class ConnectionLost(ClientError):
     retriable = True
 
 
+class AnotherCluster(ConnectionLost):
+    """Only brokers of another cluster can be reached, or of one that they do not name (`cluster_id` is None). The right one may answer later."""
+
+    def __init__(self, what: str, cluster_id: str | None) -> None:
+        super().__init__(what)
+        self.cluster_id = cluster_id
+
+
 class RequestTimedOut(ClientError):
     """No answer came in time. The connection is closed: a later answer would belong to nobody."""
 

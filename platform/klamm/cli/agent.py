@@ -222,6 +222,7 @@ def _show_status(found: dict[str, Any]) -> None:
         "pid": found.get("pid"),
         "at": dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="seconds") if at else None,
         "waiting for": found.get("waiting_for") or None,
+        "cluster": found.get("cluster_id"),
         "partitions without an answer": found.get("unanswered") or None,
         "exactly once": found.get("exactly_once"),
         "may have come twice": found.get("unproved") or None,
