@@ -2,7 +2,8 @@
 
 One input follows files that are renamed, one files that are copied and truncated (with their copies), one parses, with a dead letter
 topic and keys. The state directory is a small file system of its own, which is full at times; the agent is killed and started then, too.
-At times the broker stands still while the agent is killed, so that requests of the dead agent come late. Old generations are removed
+At times the broker stands still while the agent is killed, so that requests of the dead agent come late, and at times another cluster
+has its address. Old generations are removed
 once they are acknowledged, so that new files get their inodes. The exit code is 1 when a line is missing, came twice, or was
 never written.
 """
@@ -71,6 +72,7 @@ FAULTS: Final = {
     "kill the broker": 2,
     "kill both": 2,
     "keep the broker away": 2,
+    "give the address to another cluster": 2,
     "kill the agent while the broker stands still": 2,
     "kill the agent, restart the broker in order": 1,
     "fill the disk": 2,
@@ -173,6 +175,7 @@ class Round:
         self._random, self._say, self._kills = random.Random(seed), say, kills
         self.result = Result()
         self.broker = EmbeddedBroker(work / "data").start()
+        self._other = work / "data of another cluster"
         self.topics = [new_topic(self.broker, 3) for _ in range(4)]
         more = MORE.format(copied=self.topics[1], parsed=self.topics[2], dead=self.topics[3])
         more += MODES[mode]
@@ -231,6 +234,8 @@ class Round:
             self._kill_broker()
         elif fault == "keep the broker away":
             self._keep_broker_away()
+        elif fault == "give the address to another cluster":
+            self._keep_broker_away(EmbeddedBroker(self._other, port=self.broker.port))
         elif fault == "stop the agent":
             self.agent.stop()
             self._start()
@@ -280,14 +285,20 @@ class Round:
         self.result.kills += 1
         self.broker.start()
 
-    def _keep_broker_away(self) -> None:
-        """Long enough for a spool to begin; the agent is killed at times meanwhile, and as the broker comes back."""
+    def _keep_broker_away(self, other: EmbeddedBroker | None = None) -> None:
+        """Long enough for a spool to begin; the agent is killed at times meanwhile, and as the broker comes back. `other` has its address until
+        then.
+        """
         self.broker.kill()
         self.result.kills += 1
+        if other is not None:
+            other.start()
         for _ in range(self._random.randrange(3)):
             time.sleep(self._random.uniform(0.1, 1.5))
             self._restart_agent()
         time.sleep(self._random.uniform(0.1, 1.5))
+        if other is not None:
+            other.kill()
         self.broker.start()
         if self._random.random() < 0.5:
             time.sleep(self._random.uniform(0, 0.5))
