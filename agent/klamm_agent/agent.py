@@ -99,6 +99,7 @@ class Agent:
             checkpoints,
             time.monotonic(),
             [lane.cutter.framer for lane in self._lanes],
+            time.time_ns() // 1000,  # above all of the lives before
         )
         self._files = OpenFiles(
             self._tracker, self._trouble, block, config.max_open_files, self._scanner.owner

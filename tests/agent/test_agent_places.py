@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from klamm_agent.files.tracked import Checkpoint, Limits, Print
+import pytest
+
+from klamm_agent.files.tracked import HEAD, Checkpoint, Limits, Observed, Print
 from klamm_agent.files.tracker import Tracker
 from klamm_agent.state.places import STREAMS, FileMark, Places
 from klamm_agent.state.registry import StateDir
@@ -98,5 +100,35 @@ def test_files_whose_place_changed_without_a_read_are_held_too(tmp_path):
     places.close()
     places = Places(state, wanted=True)
     assert offsets(places) == {A: 100}, "the log knows that C is forgotten"
+    places.close()
+    state.close()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_content_that_nobody_read_is_replaced_once(tmp_path, is_read):
+    """The registry tells of content that has other content in its place by now: only the log knows that."""
+    state = StateDir(tmp_path / "s")
+    places = Places(state, wanted=True)
+    tracker = Tracker([Limits()])
+    tracker.observe([Observed(path="/1.log", inode=A, size=5000, modified=1.0, source=0)], 1.0, 1.0)
+    (file,) = tracker.to_open()
+    tracker.opened(file, b"a" * HEAD, b"", 1.0)
+    places.save(tracker.checkpoints())
+    tracker.looked(file, 200, 2.0, 1, 2.0)
+    new = b"b" * 99 + b"\n"
+    tracker.glimpsed(file, 2 * new)
+    assert places.note(tracker)
+    if is_read:
+        block = tracker.feed(file, 2 * new, 4096)
+        mark, _ = places.mark(file, [], block.end, sent=True)
+        about = {"batches": [[1, "t", None, 2, 1, [["/1.log", *A, 0, 200, 2]]]]}
+        mark.note(about)
+        places.wal.commit(about, [bytearray(b"x")])
+    places.close()
+
+    places = Places(state, wanted=True)
+    found = {c.inode: (c.offset, c.size) for c in places.checkpoints}
+    assert found.pop((-1, -1)) == (0, 5000)
+    assert found == ({A: (200, -1)} if is_read else {})
     places.close()
     state.close()

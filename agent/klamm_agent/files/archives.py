@@ -54,7 +54,7 @@ class Archives:
             inode=inode, path=file.path, source=file.source, head_print=file.head_print, position=file.position,
             tail=file.tail, acked=file.acked, acked_tail=file.acked_tail, inside=file.inside,
             acked_inside=file.acked_inside, size=max(file.position, known), seen=False, gone_at=now, was=file.inode,
-            marks=file.marks, reason=reason,
+            marks=file.marks, reason=reason, generation=file.generation,
         )  # fmt: skip
         self._changed[inode] = None
         self._index(content)

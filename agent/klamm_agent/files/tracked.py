@@ -74,6 +74,8 @@ class Checkpoint:
     total: int = -1
     size: int = -1
     """Bytes of an unpacked file that were seen to be there; -1: not known."""
+    generation: int = 0
+    """Number of the content; 0: not known. A file that begins anew has another one, and no two contents have the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,11 @@ class Tracked:
         return self.seen or self.is_open or self.astray == "found"
 
     @property
+    def is_begun(self) -> bool:
+        """True when there are unacknowledged bytes. An archive's bytes count once it is decided that they are new."""
+        return self.lag > 0 and (self.archive is None or self.archive.state == "ready")
+
+    @property
     def owes(self) -> bool:
         """True for replaced content that was not read to the end: a copy may have the rest, or it is lost."""
         return bool(self.reason) and self.unread > 0
@@ -242,9 +249,9 @@ class Tracked:
         if archive is not None:
             return Checkpoint(
                 path=self.path, inode=self.inode, head=archive.head, offset=offset, tail=archive.tail,
-                inside=inside, packed=archive.packed, total=archive.total,
+                inside=inside, packed=archive.packed, total=archive.total, generation=self.generation,
             )  # fmt: skip
         return Checkpoint(
             path=self.path, inode=self.inode, head=self.head_print, offset=offset, tail=tail,
-            inside=inside, size=max(self.size, self.lost),
+            inside=inside, size=max(self.size, self.lost), generation=self.generation,
         )  # fmt: skip

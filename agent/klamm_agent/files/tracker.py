@@ -36,7 +36,7 @@ _MARKS: Final = 4  # blocks; no more are read between the end of a copy and the 
 
 
 class Tracker:
-    """The files of an agent. `limits` and `framers` are by input. Not thread-safe."""
+    """The files of an agent. `limits` and `framers` are by input; contents get numbers above `generations`. Not thread-safe."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Tracker:
         checkpoints: Iterable[Checkpoint] | None = None,
         now: float = 0.0,
         framers: Sequence[Framer | None] = (),
+        generations: int = 0,
     ) -> None:
         self._limits = limits
         self._framers = framers or [None] * len(limits)
@@ -51,7 +52,7 @@ class Tracker:
         self._ignored: set[Inode] = set()
         self._observed = False
         self._now = now  # of the last scan
-        self._generations = 0  # over all files: blocks in flight of one file never count for another
+        self._generations = generations  # over all files: blocks in flight of one never count for another
         self._first = checkpoints is None  # no agent ran before: `from_end` holds at the first scan
         self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
@@ -419,7 +420,7 @@ class Tracker:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Returns checkpoints of all files that have content: unacknowledged bytes may not be there at the next start."""
-        return [f.checkpoint() for f in self._files.values() if f.acked or _is_begun(f)]
+        return [f.checkpoint() for f in self._files.values() if f.acked or f.is_begun]
 
     def _restart(self, file: Tracked, reason: str) -> None:
         # Of unread bytes only the size is known, as it was at the last look
@@ -457,15 +458,10 @@ class Tracker:
         self.gaps.append(Gap(path=path, inode=inode, start=start, end=end, reason=reason))
 
 
-def _is_begun(file: Tracked) -> bool:
-    """Tells whether there are unacknowledged bytes. An archive's bytes count once it is decided that they are new."""
-    return file.lag > 0 and (file.archive is None or file.archive.state == "ready")
-
-
 def _restored(c: Checkpoint, now: float) -> Tracked:
     file = Tracked(
         inode=c.inode, path=c.path, source=-1, position=c.offset, acked=c.offset, inside=c.inside,
-        acked_inside=c.inside, seen=False, gone_at=now,
+        acked_inside=c.inside, seen=False, gone_at=now, generation=c.generation,
     )  # fmt: skip
     file.size = file.before = max(c.size, c.total, c.offset)
     if c.inode[0] < 0:

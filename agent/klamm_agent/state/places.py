@@ -133,13 +133,16 @@ class Places:
             self._before = _Before(dict(found), dict(self.streams), list(self.policy), counted)
         for key, entry in book.files.items():
             inode = _inode(key)
-            before = found.get(inode)
+            before = found.pop(inode, None)
             if entry is None:
-                if before is not None and before.offset:
-                    del found[inode]  # the registry tells of content that another has replaced
                 continue
             place = checkpoint_of(entry)
-            if before is not None and before.packed is None and before.offset <= place.offset:
+            if (
+                before is not None
+                and before.packed is None
+                and before.generation == place.generation
+                and before.offset <= place.offset
+            ):
                 place = replace(place, size=max(place.size, before.size))
             found[inode] = place
         self.checkpoints = list(found.values())
@@ -173,7 +176,7 @@ class Places:
             files: dict[str, Any] = {}
             for inode in changed:
                 file = tracker.get(inode)
-                there = file is not None and (file.position or file.was is not None)
+                there = file is not None and (file.position or file.was is not None or file.is_begun)
                 files[_key(inode)] = entry_of(file.read_to()) if file is not None and there else None
             try:
                 self.wal.change({"files": files})

@@ -192,6 +192,8 @@ def entry_of(c: Checkpoint) -> dict[str, Any]:
     }  # fmt: skip
     if c.inside:
         entry["inside"] = True
+    if c.generation:
+        entry["generation"] = c.generation
     if c.size > c.offset:
         entry["size"] = c.size
     if c.packed is not None:
@@ -211,4 +213,5 @@ def checkpoint_of(entry: dict[str, Any]) -> Checkpoint:
         packed=int(entry["packed"]) if "packed" in entry else None,
         total=int(entry.get("total", -1)),
         size=int(entry.get("size", -1)),
+        generation=int(entry.get("generation", 0)),
     )
