@@ -193,6 +193,22 @@ def test_a_torn_line_of_origins_takes_no_other_along(tmp_path):
     spool.close()
 
 
+def test_origins_whose_segment_is_gone_are_nobodys(tmp_path):
+    """A kill between the removal of a segment's two files: a new segment may begin at the same offset."""
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    put(spool, 0)
+    put(spool, 1)
+    spool.close()
+    (tmp_path / "t-0/00000000000000000000.log").unlink()
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    put(spool, 2)
+    spool.close()
+    spool = Spool(tmp_path, 1 << 20, fsync=True)
+    assert len((tmp_path / "t-0/00000000000000000000.origins").read_bytes().splitlines()) == 1
+    assert shares_of_all(spool) == [[Share(origin(2), 2)]]
+    spool.close()
+
+
 def test_origins_that_a_full_disk_took_half_are_taken_back(tmp_path):
     spool = Spool(tmp_path, 1 << 30, fsync=True)
     put(spool, 0)

@@ -29,6 +29,9 @@ class TopicQueue:
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         make_private_folder(folder)
         self.folder, self._segment_bytes = folder, segment_bytes
+        for origins in folder.glob("*.origins"):
+            if not origins.with_suffix(".log").exists():  # a kill came while the segment was deleted
+                origins.unlink()
         self._segments = [Segment(folder, base) for base in sorted(int(p.stem) for p in folder.glob("*.log"))]
         for segment, following in zip(self._segments, self._segments[1:], strict=False):
             segment.trust(following.base)
