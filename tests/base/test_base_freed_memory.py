@@ -4,6 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from klamm.cli.main import app
+from klamm_base import freed_memory
+from klamm_mirror.source import task
 
 BUFFERS, ROUNDS = 3, 200
 PAGES = BUFFERS * (1 << 20) // 4096
@@ -54,3 +59,19 @@ def test_a_process_that_keeps_what_it_frees_does_not_fault_it_in_again(processes
 def test_threads_do_not_keep_it_each(processes):
     megabytes = run(KEEP + WORK + THREADS)[-1]
     assert megabytes < 60  # eight heaps would keep 112
+
+
+def test_agent_and_mirror_keep_it(monkeypatch, tmp_path):
+    class Kept(Exception):
+        pass
+
+    def keep_freed(most):
+        raise Kept(most)
+
+    monkeypatch.setattr(freed_memory, "keep_freed", keep_freed)
+    monkeypatch.setattr(task, "keep_freed", keep_freed)
+    monkeypatch.setattr(task, "parse", lambda props: None)
+    done = CliRunner().invoke(app, ["agent", "start", str(tmp_path / "agent.toml")])
+    assert str(done.exception) == str(16 << 20)
+    with pytest.raises(Kept, match=str(task.KEPT_BYTES)):
+        task.MirrorSourceTask().start({})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_a_pure_test_that_starts_a_process_fails_with_what_it_should_ask_for(tmp
     (folder / "conftest.py").symlink_to(ROOT / "tests/conftest.py")
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\naddopts = --import-mode=importlib -p no:schemathesis\nasyncio_mode = auto\n"
-        f"pythonpath = {ROOT / 'tests'}\nmarkers =\n    {chr(10).join('    ' + m for m in [*kinds.KINDS, 'essential', 'needs'])}\n"
+        f"pythonpath = {shlex.quote(str(ROOT / 'tests'))}\nmarkers =\n    {chr(10).join('    ' + m for m in [*kinds.KINDS, 'essential', 'needs'])}\n"
     )
     (folder / "test_it.py").write_text(
         "import os, subprocess, sys\n"
