@@ -163,9 +163,10 @@ class Agent:
             self._streams.finish(time.monotonic(), self._deliver_stream)
             self._read_nameless()
             delivered = self._sender.drain(_DRAIN_S)
-            if not delivered:
+            if not delivered and not (self.replaced and self._places.wal is not None):
+                again = "read" if self._places.wal is None else "sent"
                 log.warning(
-                    "stopped while records were unacknowledged; they are read again at the next start"
+                    "stopped while records were unacknowledged; they are %s again at the next start", again
                 )
             self._acknowledge()
             if self._places.wal is None or self._sender.is_stuck:
@@ -349,7 +350,7 @@ class Agent:
 
     def _save(self) -> None:
         """Saves the checkpoints, after the gaps: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
-        self._home.keep(settled=not self._sender.has_old_notes)
+        self._home.keep()
         self._tracker.gaps += self._streams.lost()
         held = self._places.held(self._sender.owed)
         self._tracker.gaps += self._policy.final(lambda i: i in held or self._tracker.get(i) is not None)
@@ -467,7 +468,10 @@ class Agent:
             self._say_sparingly("status", str(e))
 
     def _lag(self) -> int:
-        return sum(f.lag for f in self._tracker if f.is_there)
+        owed = (
+            self._sender.owed_from
+        )  # positions of before the start are beyond what the write-ahead log has to send
+        return sum(f.lag + max(0, f.acked - owed.get(f.inode, f.acked)) for f in self._tracker if f.is_there)
 
     def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:
         then, lines, size = before

@@ -34,6 +34,7 @@ BENCHES = [
     Bench("growth", "bench.growth.compare", 20),
     Bench("connect", "bench.connect.compare --runs 3", 6),
     Bench("paths", "bench.paths --runs 3", 12),
+    Bench("sources", "bench.sources.files --runs 3", 3),
     Bench("mysql", "bench.mysql.compare --runs 3", 4),
     Bench("sinks", "bench.sinks.compare --runs 3", 8),
     Bench("databases", "bench.sinks.databases --runs 3", 6),

@@ -14,6 +14,12 @@ from support.broker import new_topic, wait_until
 from support.connect_worker import free_port
 
 from klamm.testing import EmbeddedBroker
+from klamm_agent.config.agent import AgentConfig
+from klamm_agent.state.home import Home
+from klamm_agent.state.registry import StateDir
+from klamm_kafka.client import AnotherCluster, OneCluster
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataResponse
+from klamm_kafka.wire.struct import Message
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -56,6 +62,16 @@ class Address:
 
     def topics(self) -> set[str]:
         return set(AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=20).topics)
+
+
+def others_produce(bootstrap: str, count: int, *, together: bool = False) -> None:
+    """Several producers write. Ids of producers begin anew in each cluster: one of them has the agent's."""
+    for _ in range(4):
+        other = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0})
+        for i in range(count):
+            other.produce(TOPIC, f"other-{i} ")
+            assert together or other.flush(30) == 0
+        assert other.flush(30) == 0
 
 
 @pytest.fixture
@@ -131,12 +147,7 @@ def test_the_named_cluster_takes_its_place(agent, address):
     address.owner("theirs")
     theirs = address.cluster_id
     address.make_topic()
-    # Ids of producers begin anew in each cluster: these have the agent's, and further sequence numbers
-    for _ in range(4):
-        other = Producer({"bootstrap.servers": address.bootstrap, "enable.idempotence": True, "linger.ms": 0})
-        for i in range(1500):
-            other.produce(TOPIC, f"other-{i} ")
-        assert other.flush(30) == 0
+    others_produce(address.bootstrap, 1500, together=True)
     a.start()
     wait_until(lambda: "cluster " in a.status().get("waiting_for", ""), "the agent to wait")
     a.kill()
@@ -149,6 +160,98 @@ def test_the_named_cluster_takes_its_place(agent, address):
     assert a.status()["cluster_id"] == theirs
     assert a.status()["unproved"] > 0, "the cluster before may have them"
     assert json.loads((a.state / "cluster.json").read_text())["cluster_id"] == theirs
+
+
+@pytest.fixture
+def two(tmp_path):
+    brokers = [EmbeddedBroker(tmp_path / name).start() for name in ("A", "B")]
+    yield brokers
+    for each in brokers:
+        each.kill()
+
+
+def to(a: AgentProcess, old: EmbeddedBroker, new: EmbeddedBroker) -> None:
+    a.config.write_text(a.config.read_text().replace(old.bootstrap, new.bootstrap))
+    a.start()
+
+
+@pytest.mark.parametrize("checkpoint_ms", [200, 60_000])
+def test_a_cluster_is_not_asked_about_what_went_to_another(agent, two, checkpoint_ms):
+    """From A to B, killed there with lines in flight, and back to A, which has given the agent's id at B to a producer of its own."""
+    first, second = two
+    topic = new_topic(first)
+    new_topic(second, name=topic)
+    a = agent(first.bootstrap, topic)
+    a.config.write_text(a.config.read_text().replace("_ms = 200", f"_ms = {checkpoint_ms}"))
+    path = a.folder / "logs/x.log"
+    a.start()
+    expected = lines(path, 0, 500)
+    a.caught_up()
+    assert a.stop() == 0
+    lines(path, 500, 10)
+    to(a, first, second)
+    a.caught_up()
+    second.freeze()
+    expected |= lines(path, 510, 100)
+    wait_until(lambda: a.status()["queued_bytes"], "lines on their way")
+    a.kill()
+    to(a, second, first)
+    a.caught_up()
+    assert a.stop() == 0
+    assert arrived(first.bootstrap, topic) == Counter(expected)
+    assert a.status()["unproved"] == 100
+
+
+@pytest.mark.parametrize("version", range(MetadataRequest.MIN_VERSION, MetadataRequest.MAX_VERSION + 1))
+async def test_brokers_of_all_releases_are_asked(version):
+    """Old ones do not name their cluster: they count as another, once it is known which is ours."""
+
+    class Answers:
+        async def request(self, message: Message) -> MetadataResponse:
+            sent = message.encode(version)
+            assert MetadataRequest.decode(sent, version)[0].topics == []
+            return MetadataResponse(cluster_id="ours" if version >= 2 else None)
+
+    learned = []
+    one = OneCluster(learned=lambda: learned.append(1))
+    await one.check(Answers(), "host:1")
+    assert (one.found, len(learned)) == ("ours" if version >= 2 else None, 1)
+    stays = OneCluster("ours")
+    if version >= 2:
+        await stays.check(Answers(), "host:1")
+        with pytest.raises(AnotherCluster, match="host:1: its broker is of cluster ours, not of theirs"):
+            await OneCluster("theirs").check(Answers(), "host:1")
+    else:
+        with pytest.raises(
+            AnotherCluster, match="host:1: its broker does not say that it is of cluster ours"
+        ):
+            await stays.check(Answers(), "host:1")
+
+
+def test_a_cluster_may_get_its_name_late():
+    one = OneCluster()
+    one.heard(MetadataResponse(cluster_id=None))
+    assert one.cluster_id is None
+    one.heard(MetadataResponse(cluster_id="ours"))
+    one.heard(MetadataResponse(cluster_id="theirs"))
+    assert one.cluster_id == "ours"
+
+
+@pytest.mark.parametrize(
+    ("servers", "stays"),
+    [
+        ("a:1", True),
+        ("b:1, a:1 ", True),
+        ("b:1", False),
+        ("a:2", False),
+    ],
+)
+def test_other_servers_are_those_without_one_of_before(tmp_path, servers, stays):
+    state = StateDir(tmp_path)
+    state.save_cluster("ours", "a:1,c:3")
+    config = AgentConfig(bootstrap_servers=servers, state_dir=tmp_path, inputs=())
+    assert Home(state, config, pytest.fail).one.cluster_id == ("ours" if stays else None)
+    state.close()
 
 
 def test_other_bootstrap_servers_name_another_cluster(agent, broker, tmp_path):
@@ -178,6 +281,27 @@ def test_any_cluster_will_do_when_the_settings_say_so(agent, address):
     a.caught_up()
     assert a.stop() == 0
     assert arrived(address.bootstrap, TOPIC) == Counter(expected)
+
+
+def test_any_cluster_numbers_its_own_producers(agent, address):
+    """Lines are not taken for those of another producer, which has the agent's id and last sequence number there."""
+    address.owner("ours")
+    address.make_topic()
+    a = agent(address.bootstrap, top='cluster_id = "any"')
+    path = a.folder / "logs/x.log"
+    a.start()
+    ours = set()
+    for i in range(3):
+        ours |= lines(path, i, 1)
+        a.caught_up()
+    address.owner("theirs")
+    address.make_topic()
+    others_produce(address.bootstrap, 4)
+    expected = lines(path, 3, 1)
+    a.caught_up()
+    assert a.stop() == 0
+    found = arrived(address.bootstrap, TOPIC)
+    assert {line for line in found if line.startswith("x-")} == expected
 
 
 def test_a_named_cluster_is_the_only_one_from_the_start(agent, broker):

@@ -214,14 +214,14 @@ def test_the_ring_stays_small_and_a_batch_that_nobody_takes_does_not_hold_it(tmp
     for number in range(1, 400):
         row = [number, "stuck" if number == 5 else "t", None, 1, 5_000, []]
         wal.commit({"batches": [row], "files": {"1:1": {"offset": number}}}, [bytearray(5_000)])
-        wal.sent([Note(number, Sent(0, 1, 0, number))])
+        wal.sent([Note(number, Sent(0, 1, 0, number, "ours"))])
         if number != 5:
             wal.acknowledged(number)
     assert sum(path.stat().st_size for path in (tmp_path / "wal").iterdir()) <= 3 * SEGMENT
     wal.close()
     again = WriteAheadLog(tmp_path / "wal", SEGMENT)
     assert list(again.book.live) == [5]
-    assert again.book.live[5].sent == Sent(0, 1, 0, 5)
+    assert again.book.live[5].sent == Sent(0, 1, 0, 5, "ours")
     assert again.book.files == {"1:1": {"offset": 399}}
     again.close()
 

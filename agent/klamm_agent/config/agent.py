@@ -18,6 +18,8 @@ from klamm_agent.config.spool import SpoolSettings, read_spool
 from klamm_agent.config.values import Values, dotted
 from klamm_base.errors import ConfigError
 
+ANY: Final = "any"
+"""The `cluster_id` that lets an agent deliver to whatever cluster answers."""
 _OF_AGENT: Final = (
     "id", "scan_interval_ms", "checkpoint_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files",
     "exactly_once",
@@ -93,7 +95,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
     state_dir = v.base / v.text(document, "", "state_dir")
     return AgentConfig(
         bootstrap_servers=_servers(v, document),
-        cluster_id=v.text(document, "", "cluster_id") if "cluster_id" in document else None,
+        cluster_id=_cluster_id(v, document),
         state_dir=state_dir,
         spool=read_spool(v, document, state_dir),
         queue_bytes=v.number(document, "", "queue_bytes", 64 * 1024 * 1024, least=1024 * 1024),
@@ -129,10 +131,28 @@ def _producer(v: Values, table: dict[str, Any]) -> tuple[ProducerSettings, tuple
     return settings, tuple(ignored)
 
 
+def _cluster_id(v: Values, document: dict[str, Any]) -> str | None:
+    if "cluster_id" not in document:
+        return None
+    text = document["cluster_id"]
+    if not isinstance(text, str) or not text or any(c.isspace() for c in text):
+        raise v.error("", "cluster_id", f'= {text!r}: the id of a cluster is expected, or "any"')
+    if text.lower() == ANY != text:
+        raise v.error("", "cluster_id", f'= {text!r}: did you mean "any"?')
+    return text
+
+
 def _servers(v: Values, document: dict[str, Any]) -> str:
     text = v.text(document, "", "bootstrap_servers")
     for item in text.split(","):
         host, colon, port = item.strip().rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if (
+            not colon
+            or not host
+            or len(host.split()) > 1
+            or not port.isascii()
+            or not port.isdigit()
+            or not 0 < int(port) < 65536
+        ):
             raise v.error("", "bootstrap_servers", f"= {text!r}: {item.strip()!r} is not host:port")
     return text

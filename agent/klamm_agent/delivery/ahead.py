@@ -20,9 +20,8 @@ class Ahead:
         self._number = 0 if wal is None else wal.book.next - 1
         self._parts: Counter[int] = Counter()
         """By number of a batch that was halved: how many parts more than one are not delivered."""
-        self._resumed: dict[int, set[tuple[int, int]]] = {}
-        """By number of a batch that came back and is not delivered: the files of its records; (0, 0) stands for streams."""
-        self._noted: set[int] = set()
+        self._resumed: dict[int, dict[tuple[int, int], int]] = {}
+        """By number of a batch that came back and is not delivered: the files of its records, and where these begin; (0, 0) stands for streams."""
         self.resumed = self.unproved = 0
         """Records that came back from the log; records that may be in their topics twice."""
 
@@ -34,6 +33,15 @@ class Ahead:
     def owed(self) -> set[tuple[int, int]]:
         """The files of batches that came back from the log and are not delivered."""
         return set().union(*self._resumed.values())
+
+    @property
+    def owed_from(self) -> dict[tuple[int, int], int]:
+        """The positions of these files from which lines are not delivered."""
+        found: dict[tuple[int, int], int] = {}
+        for starts in self._resumed.values():
+            for inode, start in starts.items():
+                found[inode] = min(start, found.get(inode, start))
+        return found
 
     def resume(self, in_spool: set[int]) -> list[Batch]:
         """Returns the batches that the log has, the spool has not and no broker acknowledged, in their order. Raises WalError."""
@@ -50,18 +58,11 @@ class Ahead:
             batch = Batch(logged.topic, self._wal.read(logged), logged.count, claims, logged.key)
             batch.number, batch.noted = logged.number, logged.sent
             batches.append(batch)
-            self._resumed[batch.number] = {claim.receipt.origin.inode for claim in claims}
+            starts = self._resumed[batch.number] = {}
+            for origin in (claim.receipt.origin for claim in claims):
+                starts[origin.inode] = min(origin.start, starts.get(origin.inode, origin.start))
             self.resumed += batch.count
         return batches
-
-    def came_back(self, batches: Sequence[Batch]) -> None:
-        """Takes note of all batches, those of the spool included, that came back."""
-        self._noted = {batch.number for batch in batches if batch.noted is not None}
-
-    @property
-    def has_old_notes(self) -> bool:
-        """True while the log tells of a batch as an agent before had sent it."""
-        return bool(self._noted)
 
     @property
     def in_spool(self) -> dict[int, Sent | None]:
@@ -111,8 +112,6 @@ class Ahead:
             return
         try:
             self._wal.sent(notes)
-            if self._noted:
-                self._noted.difference_update(note.batch for note in notes)
         except WalError as e:
             self._say(
                 f"{e}; lines that go out now come twice if the agent is killed before it can be written"
@@ -132,7 +131,6 @@ class Ahead:
             return
         del self._parts[batch.number]
         self._resumed.pop(batch.number, None)
-        self._noted.discard(batch.number)
         if self._wal is not None:
             self._wal.acknowledged(batch.number)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -23,12 +23,14 @@ from klamm_kafka.client import (
     BrokerError,
     ClientError,
     Cluster,
+    Connection,
     OneCluster,
     broker_error,
 )
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import MetadataResponse
 from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 
@@ -118,6 +120,9 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self.known: dict[str, Topic] = {}
         self._settings, self._owner, self._limit, self._one = settings, owner, limit, one
         self._refresh_at = 0.0
+        self._cluster_id: str | None = None
+        self._foreign: set[Box] = set()
+        """Outboxes whose producers another cluster made."""
         self._resuming = Resuming(cluster, one, self.wake.set)
         self._with: dict[int, list[Batch]] = {}
         """By a batch's number: earlier batches that count as delivered when it is."""
@@ -220,7 +225,10 @@ class Outgoing(IdempotentSender[Box, Batch]):
 
     def _resize(self, topic: Topic, count: int) -> None:
         while len(topic.boxes) < count:
-            topic.boxes.append(Outbox(remote=topic.name, partition=len(topic.boxes), producer=self.producer))
+            box = Outbox[Batch](remote=topic.name, partition=len(topic.boxes), producer=self.producer)
+            topic.boxes.append(box)
+            if self._foreign:
+                self._foreign.add(box)
         if count and len(topic.boxes) > count and all(b.idle for b in topic.boxes[count:]):
             # Somebody deleted the topic and made it again with fewer partitions
             gone, topic.boxes = topic.boxes[count:], topic.boxes[:count]
@@ -270,11 +278,21 @@ class Outgoing(IdempotentSender[Box, Batch]):
             batch.sequence = -1
         if verdict.doubtful:
             self._owner.doubted(topic.name, verdict.doubtful, verdict.why)
-            if partition < len(topic.boxes):
-                topic.boxes[partition].put(verdict.doubtful)
-                self.outboxes[topic.boxes[partition]] = None
-            else:
-                topic.unplaced.extendleft(reversed(verdict.doubtful))
+            topic.unplaced.extendleft(reversed(verdict.doubtful))  # the topic may have other partitions now
+
+    async def before_sending(
+        self, connection: Connection, outboxes: Sequence[Box]
+    ) -> Mapping[Box, BrokerError]:
+        """Bars outboxes whose producer another cluster made. Only `cluster_id = "any"` lets the cluster change."""
+        if self._one.found != self._cluster_id:
+            if self._cluster_id is not None:
+                self._foreign.update(box for topic in self.known.values() for box in topic.boxes)
+            self._cluster_id = self._one.found
+        if not self._foreign:
+            return {}
+        code, why = ErrorCode.UNKNOWN_PRODUCER_ID, f"another cluster answers, {self._cluster_id}"
+        foreign = [box for box in outboxes if box in self._foreign]
+        return {box: BrokerError(code, code.name, why, retriable=False) for box in foreign}
 
     async def drain(self, timeout_s: float) -> None:
         await self._resuming.close()
@@ -283,6 +301,9 @@ class Outgoing(IdempotentSender[Box, Batch]):
     async def forgotten(self, outbox: Box, error: BrokerError) -> None:
         sent = [b for b in outbox.pending if b.sequence >= 0]
         await super().forgotten(outbox, error)
+        if outbox in self._foreign:
+            self._foreign.discard(outbox)
+            self.producer = outbox.producer
         self._owner.doubted(outbox.remote, sent, str(error))
 
     def may_send(self, now: float) -> bool:
@@ -295,7 +316,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self._limit.took(sum(len(batch.data) for _, batch in items))
         notes = []
         for box, batch in items:
-            sent = Sent(box.partition, *box.producer, batch.sequence)
+            sent = Sent(box.partition, *box.producer, batch.sequence, self._one.found or "")
             if sent != batch.noted and batch.part < 2:
                 batch.noted = sent
                 notes.append(Note(batch.number, sent))

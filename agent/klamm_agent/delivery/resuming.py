@@ -32,6 +32,7 @@ from klamm_kafka.wire.messages.metadata import MetadataResponse
 REMEMBERED_MS: Final = 3_600_000
 """Brokers keep an idle producer for a day unless told otherwise; one that is not known after an hour may have been."""
 _ASK_S: Final = 10.0
+_ELSEWHERE: Final = "they were sent to another cluster before"
 SLOW_S: Final = 1.0
 """A leader that has not answered by then is told of, and looked for again: another may lead meanwhile."""
 
@@ -70,6 +71,14 @@ def judge(batches: Sequence[Batch], last: int | Known, now_ms: int) -> Verdict:
         return Verdict([], ours, others)
     proved = [b for b in ours if _distance(b.last_sequence, last) > 0]
     return Verdict(proved, [b for b in ours if b not in proved], others)
+
+
+def split_by_cluster(batches: Sequence[Batch], cluster: str) -> tuple[list[Batch], list[Batch]]:
+    """Returns the batches that were sent to `cluster`, and those that were sent to another. Clusters give the same ids to producers, so
+    none can be asked about another's batches. Pure.
+    """
+    here = [b for b in batches if b.noted is not None and b.noted.cluster == cluster]
+    return here, [b for b in batches if b not in here]
 
 
 def _distance(first: int, second: int) -> int:
@@ -209,10 +218,15 @@ class Resuming:
     async def _ask(self, topic: str, partition: int, question: _Question) -> Verdict:
         """Asks a leader which batches it has. Raises ClientError when asking again may help."""
         connection = await self._cluster.broker(question.asked[0])
-        if self._one.moved:  # this cluster has given our producer's id to another
-            return Verdict([], [], question.batches, "they were sent to another cluster before")
-        last = await self._last(connection, topic, partition, question.batches[0])
-        return judge(question.batches, last, time.time_ns() // 1_000_000)
+        here, elsewhere = split_by_cluster(question.batches, self._one.found or "")
+        if not here:
+            return Verdict([], [], elsewhere, _ELSEWHERE)
+        last = await self._last(connection, topic, partition, here[0])
+        verdict = judge(here, last, time.time_ns() // 1_000_000)
+        if elsewhere:
+            doubtful = sorted(verdict.doubtful + elsewhere, key=lambda batch: batch.number)
+            verdict = verdict._replace(doubtful=doubtful, why=_ELSEWHERE)
+        return verdict
 
     async def _last(self, connection: Connection, topic: str, partition: int, batch: Batch) -> int | Known:
         """Asks a leader for the last sequence number of the batch's producer. Raises ClientError when asking again may help."""

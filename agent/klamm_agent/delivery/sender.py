@@ -116,7 +116,6 @@ class Sender:
             self._owed += batch.count
         if spooling is not None:
             batches += spooling.resume(self._ahead.in_spool)
-        self._ahead.came_back(batches)
         for batch in batches:
             self._count(batch.topic, batch.cost)
         self._outgoing.resume(sorted(batches, key=lambda batch: batch.number))
@@ -152,9 +151,9 @@ class Sender:
         return self._ahead.owed
 
     @property
-    def has_old_notes(self) -> bool:
-        """True while the write-ahead log tells of a batch as an agent before had sent it."""
-        return self._ahead.has_old_notes
+    def owed_from(self) -> dict[tuple[int, int], int]:
+        """The positions of these files from which lines are not acknowledged."""
+        return self._ahead.owed_from
 
     @property
     def is_stuck(self) -> bool:

@@ -1,22 +1,18 @@
 """The cluster that an agent delivers to: `cluster.json` keeps its id, so that no later life of the agent delivers elsewhere unasked.
 
-`cluster_id` in agent.toml decides. Without it the agent stays with the cluster of the last time, as long as `bootstrap_servers` is what it was then.
+`cluster_id` in agent.toml decides. Without it the agent stays with the cluster of the last time, as long as `bootstrap_servers` names one of the addresses of then.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
-from klamm_agent.config.agent import AgentConfig
+from klamm_agent.config.agent import ANY, AgentConfig
 from klamm_agent.state.registry import StateDir, StateError
-from klamm_kafka.client import OneCluster
+from klamm_kafka.client import OneCluster, parse_bootstrap
 
 log = logging.getLogger(__name__)
-
-ANY: Final = "any"
-"""The `cluster_id` that lets an agent deliver to whatever cluster answers."""
 
 
 class Home:
@@ -24,28 +20,30 @@ class Home:
 
     def __init__(self, state: StateDir, config: AgentConfig, say: Callable[[str, str], None]) -> None:
         self._state, self._servers, self._say = state, config.bootstrap_servers, say
-        self._kept = state.cluster()
-        before, servers = self._kept or (None, "")
         given = config.cluster_id
-        if given is None and servers == self._servers:
-            given = before
-        self.one = OneCluster(
-            None if given == ANY else given,
-            before=before,
-            strict=given != ANY,
-            learned=lambda: self.keep(settled=False),
-        )
+        if given is None and (kept := state.cluster()) is not None and _same_place(kept[1], self._servers):
+            self.one = OneCluster(kept[0], learned=self.keep)
+        else:
+            self.one = OneCluster(None if given == ANY else given, strict=given != ANY, learned=self.keep)
 
-    def keep(self, *, settled: bool) -> None:
-        """Writes down which cluster the agent delivers to. `settled`: the write-ahead log has no notes of an agent before any more. While it
-        has, and they are of another cluster, `cluster.json` says so: the next start must not take this cluster's word for them.
-        """
-        found = self.one.found
-        if found is None or self._kept == (found, self._servers) or (self.one.moved and not settled):
+    def keep(self) -> None:
+        """Writes down which cluster the agent delivers to, before anything goes there."""
+        state, found = self._state, self.one.found
+        kept = state.kept_cluster
+        if found is None or (kept == (found, self._servers) and state.knows_cluster):
             return
-        try:
-            self._state.save_cluster(found, self._servers)
-            self._kept = found, self._servers
+        if kept is None:
             log.info("delivering to cluster %s", found)
+        elif kept[0] != found:
+            log.warning("delivering to cluster %s from now on, and no more to %s", found, kept[0])
+        try:
+            state.save_cluster(found, self._servers)
         except StateError as e:
-            self._say("cluster", f"{e}; after a kill the agent delivers to whatever cluster answers first")
+            self._say(
+                "cluster", f"{e}; until it can, another start delivers to whatever cluster answers first"
+            )
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Tells whether two lists of bootstrap servers have an address in common."""
+    return not {*parse_bootstrap(one)}.isdisjoint(parse_bootstrap(other))

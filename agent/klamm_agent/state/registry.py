@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm_agent.files.tracked import Checkpoint, Gap, Print
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 from klamm_base.files import exposed, make_private_folder, write_atomically
+from klamm_kafka.client import parse_bootstrap
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,10 @@ class StateDir:
         self.streams: dict[str, Any] = {}
         self.policy: list[dict[str, Any]] = []
         self.fingerprint: str | None = None
+        self.kept_cluster: tuple[str, str] | None = None
+        """The result of `cluster`, or what was saved last; None before both."""
+        self.knows_cluster = False
+        """True when `cluster.json` has it: the disk may be full."""
         try:
             make_private_folder(path)
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -118,23 +123,32 @@ class StateDir:
 
     def cluster(self) -> tuple[str, str] | None:
         """Returns the id of the cluster that lines went to last, and the bootstrap servers of then; None when there is none. Raises StateError."""
+        if self.kept_cluster is not None:
+            return self.kept_cluster
         path = self._path / CLUSTER
         try:
             document = json.loads(path.read_bytes())
-            return str(document["cluster_id"]), str(document["bootstrap_servers"])
+            found = document["cluster_id"], document["bootstrap_servers"]
+            if not all(isinstance(text, str) and text for text in found):
+                raise ValueError
+            parse_bootstrap(found[1])
         except FileNotFoundError:
             return None
         except OSError as e:
             raise StateError(f"{path} cannot be read: {e.strerror}") from e
-        except (ValueError, LookupError, TypeError) as e:
+        except (ValueError, LookupError, TypeError, ConfigError) as e:
             raise StateError(
-                f"{path} is damaged ({e}): remove it to deliver to the cluster that answers first"
+                f"{path} is damaged, so it is not known which cluster is to have the lines: set cluster_id in agent.toml"
             ) from e
+        self.kept_cluster, self.knows_cluster = found, True
+        return self.kept_cluster
 
     def save_cluster(self, cluster_id: str, bootstrap: str) -> None:
         """Replaces what `cluster` returns. Raises StateError."""
+        self.kept_cluster, self.knows_cluster = (cluster_id, bootstrap), False
         text = json.dumps({"cluster_id": cluster_id, "bootstrap_servers": bootstrap})
         self._replace(CLUSTER, text, durable=True)
+        self.knows_cluster = True
 
     def write_status(self, status: dict[str, Any]) -> None:
         self._replace(STATUS, json.dumps(status), durable=False, keep_mode=True)  # monitoring may read it

@@ -126,6 +126,8 @@ class Cluster:
             answer = await (await self.any_broker()).request(request)
         self.brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
         self.metadata = answer
+        if self._one is not None:
+            self._one.heard(answer)
         return answer
 
     async def any_broker(self) -> Connection:
@@ -144,6 +146,9 @@ class Cluster:
             found = await self._quickest(sorted(known, key=self._connections.__contains__), failures)
             if found is not None:
                 return found
+            for error in failures.values():
+                if isinstance(error, AuthenticationFailed):
+                    raise error
             if loop.time() >= deadline:
                 raise self._unreachable(failures)
             await asyncio.sleep(RETRY_S)
@@ -163,7 +168,7 @@ class Cluster:
         self, addresses: Iterable[Address], failures: dict[Address, ClientError]
     ) -> Connection | None:
         """Connects to the brokers in their order, and does not wait long for one before it tries the next. Adds to `failures` why there is no
-        connection. Raises AuthenticationFailed.
+        connection. Raises AuthenticationFailed at once, unless brokers of another cluster are to be passed over.
         """
         left = deque(addresses)
         opening: dict[asyncio.Task[Connection], Address] = {}
@@ -179,10 +184,10 @@ class Cluster:
                     address = opening.pop(task)
                     try:
                         return task.result()
-                    except AuthenticationFailed:
-                        raise
                     except ClientError as e:
-                        failures[address] = e
+                        if self._one is None and isinstance(e, AuthenticationFailed):
+                            raise
+                        failures[address] = e  # another cluster knows others
             return None
         finally:
             for task in opening:

@@ -16,40 +16,37 @@ from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 class OneCluster:
     """Checks each new connection before it is used. `cluster_id`: the cluster to stay with; None takes the first that a broker names.
 
-    `before` is the cluster of state that the client has kept (None: it has none). `strict=False` only takes note of the cluster.
-    `learned` is called when a broker is of the right cluster.
+    `strict=False` only takes note of the cluster. `learned` is called when a broker has named the right one.
     """
 
     def __init__(
         self,
         cluster_id: str | None = None,
         *,
-        before: str | None = None,
         strict: bool = True,
         learned: Callable[[], None] = lambda: None,
     ) -> None:
         self.found: str | None = None
         """The cluster of the last broker that was taken; None until then, and with brokers that do not name theirs."""
-        self._wanted, self._before, self._strict, self._learned = cluster_id, before, strict, learned
+        self._wanted, self._strict, self._learned = cluster_id, strict, learned
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster to stay with; None while any will do."""
         return self._wanted or (self.found if self._strict else None)
 
-    @property
-    def moved(self) -> bool:
-        """True when the client's state is of another cluster than the brokers that answer."""
-        return None not in {self._before, self.found} and self.found != self._before
-
     async def check(self, connection: Connection, where: str) -> None:
         """Asks a broker for its cluster. Raises AnotherCluster, and what `Connection.request` raises."""
-        answer: MetadataResponse = await connection.request(
-            MetadataRequest(topics=[], allow_auto_topic_creation=False)
-        )
+        answer: MetadataResponse = await connection.request(MetadataRequest(topics=[]))
         told, wanted = answer.cluster_id or None, self.cluster_id
         if wanted not in {None, told}:
             of = f"is of cluster {told}, not of" if told else "does not say that it is of cluster"
             raise AnotherCluster(f"{where}: its broker {of} {wanted}", told)
         self.found = told
         self._learned()
+
+    def heard(self, answer: MetadataResponse) -> None:
+        """Takes in the name of a cluster that had none yet when the connections to it were checked."""
+        if self.found is None and answer.cluster_id:
+            self.found = answer.cluster_id
+            self._learned()

@@ -35,7 +35,7 @@ def start(
 ) -> None:
     """Follow log files into topics until SIGTERM or Ctrl-C.
 
-    Delivers each line at least once, through rotation and truncation.
+    Delivers each line once, through rotation, truncation and kills.
 
     Prints `ready agent files=N` once it follows its inputs. Stopped, it waits up to 15 s for acknowledgements and
     writes its checkpoints; exit code 1 says that some did not come: those lines are sent again at the next start.

@@ -66,7 +66,7 @@ class Book:
             case Kind.BATCHES:
                 self.add(entry.about, segment, entry.at)
             case Kind.NOTES:
-                self.note(decode_notes(entry.body))
+                self.note(decode_notes(entry.body, entry.about.get("cluster", "")))
             case _:
                 self.change(entry.about)
 

@@ -55,6 +55,8 @@ class Sent(NamedTuple):
     producer_id: int
     epoch: int
     sequence: int
+    cluster: str = ""
+    """Id of the cluster, which gave the producer its id; empty when it does not name itself."""
 
 
 class Note(NamedTuple):
@@ -119,17 +121,23 @@ def first_number(data: bytes) -> int | None:
 def encode_notes(notes: Iterable[Note]) -> bytes:
     """Returns the body of an entry of notes."""
     return b"".join(
-        _NOTE.pack(note.batch, *(note.sent or (_SPOOLED if note.spooled else _ACKED, -1, -1, -1)))
+        _NOTE.pack(note.batch, *(note.sent or (_SPOOLED if note.spooled else _ACKED, -1, -1, -1))[:4])
         for note in notes
     )
 
 
-def decode_notes(body: bytes) -> list[Note]:
-    """Returns the notes of an entry's body."""
+def cluster_of(notes: Iterable[Note]) -> str:
+    """Returns the cluster to which the batches of an entry of notes were sent; empty when there are several, or none."""
+    found = {note.sent.cluster for note in notes if note.sent is not None}
+    return found.pop() if len(found) == 1 else ""
+
+
+def decode_notes(body: bytes, cluster: str) -> list[Note]:
+    """Returns the notes of an entry's body. What was sent went to `cluster`."""
     return [
         Note(
             batch,
-            None if partition < 0 else Sent(partition, producer, epoch, sequence),
+            None if partition < 0 else Sent(partition, producer, epoch, sequence, cluster),
             partition == _SPOOLED,
         )
         for batch, partition, producer, epoch, sequence in _NOTE.iter_unpack(body)

@@ -20,6 +20,7 @@ from klamm_agent.delivery.wal.entries import (
     Kind,
     Note,
     body_at,
+    cluster_of,
     encode,
     encode_notes,
     first_number,
@@ -126,7 +127,8 @@ class WriteAheadLog:
     def flush(self) -> None:
         """Writes the notes that wait. Raises WalError."""
         if self._notes:
-            self._append(Kind.NOTES, None, (encode_notes(self._notes),))
+            cluster = cluster_of(self._notes)
+            self._append(Kind.NOTES, {"cluster": cluster} if cluster else None, (encode_notes(self._notes),))
             self._book_notes()
             self._notes, self._booked = [], 0
 
