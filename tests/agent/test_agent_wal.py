@@ -17,6 +17,7 @@ from klamm_agent.delivery.wal.entries import (
     Kind,
     Note,
     Sent,
+    cluster_of,
     decode_notes,
     encode,
     encode_notes,
@@ -61,10 +62,11 @@ def test_a_segment_is_read_up_to_the_first_byte_that_is_wrong(entries, data):
 @given(st.lists(st.tuples(st.integers(1, 1 << 50), st.integers(0, 2), st.integers(0, SEQUENCES - 1))))
 def test_notes_come_back(drawn):
     notes = [
-        Note(n, Sent(7, 1 << 40, 3, sequence)) if kind == 0 else Note(n, None, kind == 1)
+        Note(n, Sent(7, 1 << 40, 3, sequence, "ours")) if kind == 0 else Note(n, None, kind == 1)
         for n, kind, sequence in drawn
     ]
-    assert decode_notes(encode_notes(notes)) == notes
+    assert decode_notes(encode_notes(notes), "ours") == notes
+    assert cluster_of(notes) == ("ours" if any(note.sent for note in notes) else "")
 
 
 def test_numbers_go_on_in_a_life_and_begin_anew_in_the_next():

@@ -67,6 +67,7 @@ class Tracker:
         )
         for c in checkpoints or ():
             self._files[c.inode] = _restored(c, now)
+            self._generations = max(self._generations, c.generation)
 
     def __len__(self) -> int:
         """Counts the followed files: those that the last scan saw, and those that are still open."""
