@@ -468,9 +468,8 @@ class Agent:
             self._say_sparingly("status", str(e))
 
     def _lag(self) -> int:
-        owed = (
-            self._sender.owed_from
-        )  # positions of before the start are beyond what the write-ahead log has to send
+        # After a start, positions are beyond what the write-ahead log still has to send
+        owed = self._sender.owed_from
         return sum(f.lag + max(0, f.acked - owed.get(f.inode, f.acked)) for f in self._tracker if f.is_there)
 
     def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:

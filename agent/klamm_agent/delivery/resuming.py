@@ -61,24 +61,32 @@ def judge(batches: Sequence[Batch], last: int | Known, now_ms: int) -> Verdict:
     """Judges one partition's batches, in their order, by the last sequence number that its leader has of their first producer. Pure."""
     first = batches[0].noted
     assert first is not None, "only batches that were sent come here"
-    ours = [b for b in batches if b.noted is not None and b.noted[1:3] == first[1:3]]
-    others = [b for b in batches if b not in ours]  # sent by another producer after a failure
+    ours, others = _split(batches, lambda b: b.noted is not None and b.noted[1:3] == first[1:3])
+    # The others were sent by another producer after a failure
     if last is Known.ABSENT:
         old = now_ms - read_header(ours[0].data).base_timestamp > REMEMBERED_MS
         if old or first.sequence:
             return Verdict([], [], list(batches))
     if isinstance(last, Known):
         return Verdict([], ours, others)
-    proved = [b for b in ours if _distance(b.last_sequence, last) > 0]
-    return Verdict(proved, [b for b in ours if b not in proved], others)
+    proved, again = _split(ours, lambda b: _distance(b.last_sequence, last) > 0)
+    return Verdict(proved, again, others)
 
 
 def split_by_cluster(batches: Sequence[Batch], cluster: str) -> tuple[list[Batch], list[Batch]]:
     """Returns the batches that were sent to `cluster`, and those that were sent to another. Clusters give the same ids to producers, so
     none can be asked about another's batches. Pure.
     """
-    here = [b for b in batches if b.noted is not None and b.noted.cluster == cluster]
-    return here, [b for b in batches if b not in here]
+    return _split(batches, lambda b: b.noted is not None and b.noted.cluster == cluster)
+
+
+def _split(batches: Sequence[Batch], first: Callable[[Batch], bool]) -> tuple[list[Batch], list[Batch]]:
+    """Returns the batches for which `first` holds, and all others, both in their order."""
+    yes: list[Batch] = []
+    no: list[Batch] = []
+    for batch in batches:
+        (yes if first(batch) else no).append(batch)
+    return yes, no
 
 
 def _distance(first: int, second: int) -> int:
