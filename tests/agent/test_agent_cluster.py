@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -283,21 +284,25 @@ def test_any_cluster_will_do_when_the_settings_say_so(agent, address):
     assert arrived(address.bootstrap, TOPIC) == Counter(expected)
 
 
-def test_any_cluster_numbers_its_own_producers(agent, address):
+@pytest.mark.parametrize("before", [0, 3])
+def test_any_cluster_numbers_its_own_producers(agent, address, before):
     """Lines are not taken for those of another producer, which has the agent's id and last sequence number there."""
     address.owner("ours")
     address.make_topic()
     a = agent(address.bootstrap, top='cluster_id = "any"')
     path = a.folder / "logs/x.log"
+    lines(path, 0, 0)
     a.start()
-    ours = set()
-    for i in range(3):
-        ours |= lines(path, i, 1)
+    a.begun()
+    wait_until(lambda: a.status()["cluster_id"] == address.cluster_id, "the agent to meet the cluster")
+    time.sleep(0.5)  # it has a producer by then
+    for i in range(before):
+        lines(path, i, 1)
         a.caught_up()
     address.owner("theirs")
     address.make_topic()
-    others_produce(address.bootstrap, 4)
-    expected = lines(path, 3, 1)
+    others_produce(address.bootstrap, before + 1)
+    expected = lines(path, before, 1)
     a.caught_up()
     assert a.stop() == 0
     found = arrived(address.bootstrap, TOPIC)

@@ -27,7 +27,7 @@ from klamm_kafka.client import (
     OneCluster,
     broker_error,
 )
-from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
+from klamm_kafka.client.idempotent import NO_PRODUCER, TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
 from klamm_kafka.wire.errors import ErrorCode
@@ -120,9 +120,10 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self.known: dict[str, Topic] = {}
         self._settings, self._owner, self._limit, self._one = settings, owner, limit, one
         self._refresh_at = 0.0
-        self._cluster_id: str | None = None
-        self._foreign: set[Box] = set()
-        """Outboxes whose producers another cluster made."""
+        self._made_by = self._makes = ""
+        """The clusters that made `producer`, and the last producer of all; empty when they do not name themselves."""
+        self._makers: dict[Box, str] = {}
+        """The clusters that made the outboxes' producers."""
         self._resuming = Resuming(cluster, one, self.wake.set)
         self._with: dict[int, list[Batch]] = {}
         """By a batch's number: earlier batches that count as delivered when it is."""
@@ -227,14 +228,14 @@ class Outgoing(IdempotentSender[Box, Batch]):
         while len(topic.boxes) < count:
             box = Outbox[Batch](remote=topic.name, partition=len(topic.boxes), producer=self.producer)
             topic.boxes.append(box)
-            if self._foreign:
-                self._foreign.add(box)
+            self._makers[box] = self._made_by
         if count and len(topic.boxes) > count and all(b.idle for b in topic.boxes[count:]):
             # Somebody deleted the topic and made it again with fewer partitions
             gone, topic.boxes = topic.boxes[count:], topic.boxes[:count]
             for box in gone:
                 topic.unplaced.extend(box.give_back())
                 self.outboxes.pop(box, None)
+                del self._makers[box]
 
     async def prepare(self) -> None:
         for name in self._resuming.topics:
@@ -270,6 +271,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
             assert first.noted is not None, "it was sent"
             self._with[first.number] = verdict.proved
             box.take_over((first.noted.producer_id, first.noted.epoch), verdict.again)
+            self._makers[box] = first.noted.cluster
             self.outboxes[box] = None
         else:
             for batch in verdict.proved:
@@ -284,15 +286,21 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self, connection: Connection, outboxes: Sequence[Box]
     ) -> Mapping[Box, BrokerError]:
         """Bars outboxes whose producer another cluster made. Only `cluster_id = "any"` lets the cluster change."""
-        if self._one.found != self._cluster_id:
-            if self._cluster_id is not None:
-                self._foreign.update(box for topic in self.known.values() for box in topic.boxes)
-            self._cluster_id = self._one.found
-        if not self._foreign:
-            return {}
-        code, why = ErrorCode.UNKNOWN_PRODUCER_ID, f"another cluster answers, {self._cluster_id}"
-        foreign = [box for box in outboxes if box in self._foreign]
-        return {box: BrokerError(code, code.name, why, retriable=False) for box in foreign}
+        found, barred = self._one.found or "", {}
+        for box in outboxes:
+            if not self._makers[box]:
+                self._makers[box] = found  # it has named itself since
+            elif self._makers[box] != found:
+                code, why = ErrorCode.UNKNOWN_PRODUCER_ID, f"another cluster answers, {found}"
+                barred[box] = BrokerError(code, code.name, why, retriable=False)
+        return barred
+
+    async def new_producer(self, outbox: Box | None = None) -> tuple[int, int]:
+        producer = await super().new_producer(outbox)
+        self._makes = self._one.found or ""
+        if self.producer == NO_PRODUCER:
+            self._made_by = self._makes
+        return producer
 
     async def drain(self, timeout_s: float) -> None:
         await self._resuming.close()
@@ -301,9 +309,9 @@ class Outgoing(IdempotentSender[Box, Batch]):
     async def forgotten(self, outbox: Box, error: BrokerError) -> None:
         sent = [b for b in outbox.pending if b.sequence >= 0]
         await super().forgotten(outbox, error)
-        if outbox in self._foreign:
-            self._foreign.discard(outbox)
-            self.producer = outbox.producer
+        if self._makes != self._made_by:
+            self.producer, self._made_by = outbox.producer, self._makes
+        self._makers[outbox] = self._makes
         self._owner.doubted(outbox.remote, sent, str(error))
 
     def may_send(self, now: float) -> bool:
@@ -316,7 +324,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self._limit.took(sum(len(batch.data) for _, batch in items))
         notes = []
         for box, batch in items:
-            sent = Sent(box.partition, *box.producer, batch.sequence, self._one.found or "")
+            sent = Sent(box.partition, *box.producer, batch.sequence, self._makers[box])
             if sent != batch.noted and batch.part < 2:
                 batch.noted = sent
                 notes.append(Note(batch.number, sent))
@@ -360,6 +368,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         producer = await self.new_producer()
         outbox.replaced(batch, [])
         outbox.new_producer(producer)
+        self._makers[outbox] = self._makes
         if outbox.empty:
             self.outboxes.pop(outbox, None)
         self._settle_earlier(batch)

@@ -21,10 +21,17 @@ class Home:
     def __init__(self, state: StateDir, config: AgentConfig, say: Callable[[str, str], None]) -> None:
         self._state, self._servers, self._say = state, config.bootstrap_servers, say
         given = config.cluster_id
-        if given is None and (kept := state.cluster()) is not None and _same_place(kept[1], self._servers):
-            self.one = OneCluster(kept[0], learned=self.keep)
-        else:
-            self.one = OneCluster(None if given == ANY else given, strict=given != ANY, learned=self.keep)
+        try:
+            kept = state.cluster()
+        except StateError:
+            if given is None:
+                raise
+            kept = None  # it is written anew
+        if given is None and kept is not None and _same_place(kept[1], self._servers):
+            given = kept[0]
+        self.one = OneCluster(
+            None if config.cluster_id == ANY else given, strict=config.cluster_id != ANY, learned=self.keep
+        )
 
     def keep(self) -> None:
         """Writes down which cluster the agent delivers to, before anything goes there."""

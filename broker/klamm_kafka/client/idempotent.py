@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 REQUEST_BYTES: Final = 4 << 20
 TIMEOUT_MS: Final = 30_000
 LOOK_S: Final = 0.1
+NO_PRODUCER: Final = (-1, -1)
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _FORGOTTEN: Final = frozenset(
     {
@@ -66,7 +67,7 @@ class IdempotentSender(Generic[B, P]):
         self.producers = 0
         self.why: str | None = None
         """The reason that nothing can be written to the cluster as a whole."""
-        self.producer = (-1, -1)
+        self.producer = NO_PRODUCER
         self.transactional_id: str | None = None
         self.outboxes: dict[B, None] = dict.fromkeys(outboxes)
         self.stale = True
