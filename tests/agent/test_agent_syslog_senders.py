@@ -268,6 +268,8 @@ def test_a_sender_waits_while_nobody_takes_and_nothing_is_lost(receive):
     r = receive("tcp://127.0.0.1:0", queue_bytes=65_536, parse=False)
     count, text = 20_000, b"y" * 400
     with socket.create_connection(("127.0.0.1", r.ports[0])) as sender:
+        # The kernel may keep 6 MB for the receiver, and as much for a sender that has not said how much
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
         sender.setblocking(False)
         data = b"".join(b"<13>%d %b\n" % (i, text) for i in range(count))
         sent, deadline = 0, time.monotonic() + 60
