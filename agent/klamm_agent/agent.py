@@ -469,7 +469,7 @@ class Agent:
 
     def _lag(self) -> int:
         # After a start, positions are beyond what the write-ahead log still has to send
-        owed = self._sender.owed_from
+        owed = self._sender.owed
         return sum(f.lag + max(0, f.acked - owed.get(f.inode, f.acked)) for f in self._tracker if f.is_there)
 
     def _say(self, now: float, before: tuple[float, int, int]) -> tuple[float, int, int]:

@@ -17,7 +17,7 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
     for item in text.split(","):
         host, colon, port = item.strip().rpartition(":")
         number = int(port) if port.isascii() and port.isdigit() and len(port) <= len(str(_PORT_MAX)) else 0
-        if not colon or not host or not 0 < number <= _PORT_MAX:
+        if not colon or host.split() != [host] or not 0 < number <= _PORT_MAX:
             why = f"must look like host:port, with a port from 1 to {_PORT_MAX}"
             raise invalid("bootstrap.servers", repr(item.strip()), why)
         result.append((host.strip("[]"), number))

@@ -82,25 +82,12 @@ def address(tmp_path):
     found.owner(None)
 
 
-@pytest.fixture
-def agent(tmp_path):
-    agents = []
-
-    def make(bootstrap, topic=TOPIC, **options):
-        agents.append(AgentProcess(tmp_path / f"agent{len(agents)}", bootstrap, topic, **options))
-        return agents[-1]
-
-    yield make
-    for each in agents:
-        each.close()
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 @pytest.mark.parametrize("spool", ["", "[spool]\n"], ids=["files", "spool"])
 def test_another_cluster_at_the_address_gets_nothing(agent, address, killed, spool):
     address.owner("ours")
     ours = address.cluster_id
-    a = agent(address.bootstrap, more=spool)
+    a = agent(address.bootstrap, TOPIC, more=spool)
     path = a.folder / "logs/x.log"
     a.start()
     expected = lines(path, 0, 500)
@@ -134,7 +121,7 @@ def test_the_named_cluster_takes_its_place(agent, address):
     """Lines on their way to the cluster before are sent to the new one, although other producers have the same id there."""
     address.owner("ours")
     address.make_topic()
-    a = agent(address.bootstrap)
+    a = agent(address.bootstrap, TOPIC)
     path = a.folder / "logs/x.log"
     a.start()
     expected = lines(path, 0, 500)
@@ -273,7 +260,7 @@ def test_other_bootstrap_servers_name_another_cluster(agent, broker, tmp_path):
 
 def test_any_cluster_will_do_when_the_settings_say_so(agent, address):
     address.owner("ours")
-    a = agent(address.bootstrap, top='cluster_id = "any"')
+    a = agent(address.bootstrap, TOPIC, top='cluster_id = "any"')
     a.start()
     lines(a.folder / "logs/x.log", 0, 10)
     a.caught_up()
@@ -289,7 +276,7 @@ def test_any_cluster_numbers_its_own_producers(agent, address, before):
     """Lines are not taken for those of another producer, which has the agent's id and last sequence number there."""
     address.owner("ours")
     address.make_topic()
-    a = agent(address.bootstrap, top='cluster_id = "any"')
+    a = agent(address.bootstrap, TOPIC, top='cluster_id = "any"')
     path = a.folder / "logs/x.log"
     lines(path, 0, 0)
     a.start()
@@ -323,7 +310,7 @@ def test_a_named_cluster_is_the_only_one_from_the_start(agent, broker):
 
 
 def test_a_damaged_note_of_the_cluster_is_said(agent, broker):
-    a = agent(broker.bootstrap)
+    a = agent(broker.bootstrap, TOPIC)
     a.state.mkdir()
     (a.state / "cluster.json").write_text("{")
     a.start(wait=False)

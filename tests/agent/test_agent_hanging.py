@@ -36,19 +36,6 @@ def cluster(tmp_path):
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.fixture
-def agent(tmp_path):
-    agents = []
-
-    def make(bootstrap, topic, **options):
-        agents.append(AgentProcess(tmp_path / f"agent{len(agents)}", bootstrap, topic, **options))
-        return agents[-1]
-
-    yield make
-    for each in agents:
-        each.close()
-
-
 def make_topic(bootstrap: str, replicas: list[list[int]]) -> str:
     """Returns a new topic whose partitions have these replicas, the leader first."""
     topic = new_name()

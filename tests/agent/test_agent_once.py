@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from agent.harness import AgentProcess, Writer, arrived
+from agent.harness import Writer, arrived
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from support.agent_soak import lines_of
@@ -28,19 +28,6 @@ from klamm_agent.report import report
 from klamm_kafka.wire.compression import Compression
 
 pytestmark = pytest.mark.usefixtures("processes")
-
-
-@pytest.fixture
-def agent(tmp_path):
-    agents = []
-
-    def make(bootstrap, topic, **options):
-        agents.append(AgentProcess(tmp_path / f"agent{len(agents)}", bootstrap, topic, **options))
-        return agents[-1]
-
-    yield make
-    for each in agents:
-        each.close()
 
 
 def write(path: Path, name: str, count: int, first: int = 0) -> set[str]:

@@ -33,7 +33,7 @@ from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceReque
 HOUR_MS = 3_600_000
 PACKED = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 MUCH = 96 << 20
-TURN_S = 0.12
+TURN_S = 0.06
 """The processor time that the loop may spend in one turn: two slices, and a busy machine. To decode `MUCH` takes 0.3 s."""
 KEYED, KEYLESS = b"\x0c\0\0\0\0\1\0", b"\x0c\0\0\0\1\1\0"
 """The smallest records: length, attributes, timestamp, offset, an empty key or none, no value, no headers."""

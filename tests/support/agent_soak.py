@@ -3,9 +3,8 @@
 One input follows files that are renamed, one files that are copied and truncated (with their copies), one parses, with a dead letter
 topic and keys. The state directory is a small file system of its own, which is full at times; the agent is killed and started then, too.
 At times the broker stands still while the agent is killed, so that requests of the dead agent come late, and at times another cluster
-has its address. Old generations are removed
-once they are acknowledged, so that new files get their inodes. The exit code is 1 when a line is missing, came twice, or was
-never written.
+has its address. Old generations are removed once they are acknowledged, so that new files get their inodes. The exit code is 1 when a
+line is missing, came twice, or was never written.
 """
 
 from __future__ import annotations

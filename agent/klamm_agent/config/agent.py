@@ -16,6 +16,7 @@ from klamm_agent.config.metrics import MetricsSettings, read_metrics
 from klamm_agent.config.producer import OURS, ProducerSettings, producer_settings
 from klamm_agent.config.spool import SpoolSettings, read_spool
 from klamm_agent.config.values import Values, dotted
+from klamm_base.addresses import parse_addresses
 from klamm_base.errors import ConfigError
 
 ANY: Final = "any"
@@ -145,14 +146,8 @@ def _cluster_id(v: Values, document: dict[str, Any]) -> str | None:
 def _servers(v: Values, document: dict[str, Any]) -> str:
     text = v.text(document, "", "bootstrap_servers")
     for item in text.split(","):
-        host, colon, port = item.strip().rpartition(":")
-        if (
-            not colon
-            or not host
-            or len(host.split()) > 1
-            or not port.isascii()
-            or not port.isdigit()
-            or not 0 < int(port) < 65536
-        ):
-            raise v.error("", "bootstrap_servers", f"= {text!r}: {item.strip()!r} is not host:port")
+        try:
+            parse_addresses(item)
+        except ConfigError:
+            raise v.error("", "bootstrap_servers", f"= {text!r}: {item.strip()!r} is not host:port") from None
     return text

@@ -30,13 +30,8 @@ class Ahead:
         return self._wal is not None
 
     @property
-    def owed(self) -> set[tuple[int, int]]:
-        """The files of batches that came back from the log and are not delivered."""
-        return set().union(*self._resumed.values())
-
-    @property
-    def owed_from(self) -> dict[tuple[int, int], int]:
-        """The positions of these files from which lines are not delivered."""
+    def owed(self) -> dict[tuple[int, int], int]:
+        """The files of batches that came back from the log and are not delivered, with the positions where these begin."""
         found: dict[tuple[int, int], int] = {}
         for starts in self._resumed.values():
             for inode, start in starts.items():

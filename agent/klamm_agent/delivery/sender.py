@@ -146,14 +146,11 @@ class Sender:
         return self._owed > 0
 
     @property
-    def owed(self) -> set[tuple[int, int]]:
-        """The files with lines that an agent before had read and that are not acknowledged; (0, 0) stands for streams."""
+    def owed(self) -> dict[tuple[int, int], int]:
+        """The files with lines that an agent before had read and that are not acknowledged, with the positions where these begin; (0, 0)
+        stands for streams.
+        """
         return self._ahead.owed
-
-    @property
-    def owed_from(self) -> dict[tuple[int, int], int]:
-        """The positions of these files from which lines are not acknowledged."""
-        return self._ahead.owed_from
 
     @property
     def is_stuck(self) -> bool:

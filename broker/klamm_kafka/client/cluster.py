@@ -146,14 +146,16 @@ class Cluster:
             found = await self._quickest(sorted(known, key=self._connections.__contains__), failures)
             if found is not None:
                 return found
-            for error in failures.values():
-                if isinstance(error, AuthenticationFailed):
-                    raise error
-            if loop.time() >= deadline:
-                raise self._unreachable(failures)
+            error = self._unreachable(failures)
+            if loop.time() >= deadline or isinstance(error, AuthenticationFailed):
+                raise error
             await asyncio.sleep(RETRY_S)
 
-    def _unreachable(self, failures: Mapping[Address, ClientError]) -> ConnectionLost:
+    def _unreachable(self, failures: Mapping[Address, ClientError]) -> ClientError:
+        """Returns the error of a client that no broker takes."""
+        for error in failures.values():
+            if isinstance(error, AuthenticationFailed):
+                return error
         of = f" of {self._name}" if self._name else ""
         reasons = [
             said if (said := str(e)).startswith(f"{a}: ") else f"{a}: {said}" for a, e in failures.items()

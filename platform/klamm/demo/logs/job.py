@@ -32,9 +32,9 @@ _ON_TWO_CORES: Final = {
     # There is nothing to adapt in a batch of a second, and planning it in stages costs more than one plan
     "spark.sql.adaptive.enabled": "false",
     # The parallel collectors' threads only take CPU and memory from the job. What a line leaves is young, and some 100 MB stay: a
-    # heap that begins small does not reach its bound, and collections cost the same. Without a bound for what is free after one, the old
-    # generation grows to three times what lives in it. Java's second compiler waits longer for
-    # methods to be worth its time: planning has thousands that run once a batch, and compiling them took 40 % of a core for minutes.
+    # heap that begins small does not reach its bound, and collections cost the same. Without a bound for what is
+    # free after one, the old generation grows to three times what lives in it. Java's second compiler waits longer for methods to be
+    # worth its time: planning has thousands that run once a batch, and compiling them took 40 % of a core for minutes.
     "spark.driver.extraJavaOptions": (
         "-XX:+UseSerialGC -Xms160m -Xmn96m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=50 -XX:-ShrinkHeapInSteps"
         " -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=5000"
